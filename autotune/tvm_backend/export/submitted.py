@@ -21,7 +21,8 @@ from autotune.tvm_backend.models.onnx.read import parse_file, read_rewritten
 from autotune.tvm_backend.models.pytorch.archive import read_archive
 from autotune.tvm_backend.models.pytorch.checked import output_names
 from autotune.tvm_backend.models.pytorch.program import import_program
-from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, import_flatbuffer
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer
+from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.types import IRModule
 
 

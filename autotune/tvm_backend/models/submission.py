@@ -29,7 +29,8 @@ from autotune.tvm_backend.models.onnx.read import freeze, parse_file, read_model
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.pytorch.archive import is_archive
 from autotune.tvm_backend.models.pytorch.program import import_program, write_fixed
-from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer, is_flatbuffer
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, is_flatbuffer
+from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.models.tflite.state import with_open_state
 from autotune.tvm_backend.passes.prepare import prepare, unlowered
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program

@@ -8,7 +8,8 @@ import tvm
 from tvm import relax
 
 from autotune.tvm_backend.export.compilation import compile_tuned
-from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, import_flatbuffer
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer
+from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
 from tests.lite_network import Network

@@ -1,10 +1,9 @@
 """Compare the latencies of several runtimes on one model.
 
 A turn starts a new process for each runtime. They import these together, and load the model one by one, as their users
-do. Then the processes are timed one
-after the other, for a tenth of a second each, over and over. Only one of them runs at any time, and it begins when the
-threads of the one before sleep. So no runtime is slowed down by another, and a machine that is slow for a second or for
-a minute slows all of them.
+do. Then the processes are timed one after the other, for a tenth of a second each, over and over. Only one of them runs
+at any time, and it begins when the threads of the one before sleep. So no runtime is slowed down by another, and a
+machine that is slow for a second or for a minute slows all of them.
 """
 
 from __future__ import annotations

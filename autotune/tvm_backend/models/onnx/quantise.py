@@ -194,15 +194,16 @@ class _Answers:
         self._samples = samples
         self._exact = [session.run(None, dict(sample)) for sample in samples]
         self._labels = labels
-        answers = _top(self._exact)
-        if labels is not None and labels.shape != answers.shape:
-            raise ModelError(f"there are {labels.size} labels, and {answers.size} answers")
+        self._answers = _top(self._exact)
+        if labels is not None and labels.shape != self._answers.shape:
+            raise ModelError(f"there are {labels.size} labels, and {self._answers.size} answers")
 
     def few(self) -> _Answers:
         """Those of the first samples, for what is asked often: the errors of its outputs."""
         few = copy.copy(self)
         few._samples = self._samples[:_FEW]
         few._exact = self._exact[:_FEW]
+        few._answers = _top(few._exact)
         few._labels = None
         return few
 
@@ -211,12 +212,11 @@ class _Answers:
         outputs = [session.run(None, dict(sample)) for sample in self._samples]
         pairs = (pair for sets in zip(self._exact, outputs, strict=True) for pair in zip(*sets, strict=True))
         error = max(_difference(*pair) for pair in pairs)
-        before = _top(self._exact)
         answers = _top(outputs)
-        cost = Quantisation(len(self._samples), error, float((answers == before).mean()))
+        cost = Quantisation(len(self._samples), error, float((answers == self._answers).mean()))
         if self._labels is None:
             return cost
-        right, right_before = (float((item == self._labels).mean()) for item in (answers, before))
+        right, right_before = (float((item == self._labels).mean()) for item in (answers, self._answers))
         return replace(cost, right=right, right_before=right_before)
 
 

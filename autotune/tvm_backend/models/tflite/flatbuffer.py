@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import ModelError, OperatorRefused, Refusal, one_line
-from autotune.options import InputSpec
-from autotune.tvm_backend.models.model import Model, OpenInput, as_model_error, resolve
+from autotune.tvm_backend.models.model import OpenInput, as_model_error
 
 _IDENTIFIER = b"TFL3"  # at byte 4
 _PACKAGES = ("tflite", "ai_edge_litert")
@@ -176,32 +175,6 @@ class Flatbuffer:
         return () if isinstance(numbers, int) else tuple(int(number) for number in numbers if number >= 0)
 
 
-def import_flatbuffer(flatbuffer: Flatbuffer, overrides: Mapping[str, InputSpec], dims: Mapping[str, int]) -> Model:
-    """Import a model.
-
-    Args:
-        flatbuffer: The model.
-        overrides: Shapes that the user gave, by the name of the input; the model must have them already.
-        dims: Sizes that the user gave, by the name of the open dimension; there are none.
-
-    Raises:
-        ModelError: The file is damaged, quantised, or has an operator that TVM lacks; one line that says which.
-    """
-    path = flatbuffer.path
-    with as_model_error(path, "is a damaged TensorFlow Lite model"):
-        flatbuffer.check()
-        free = flatbuffer.inputs()
-        inputs = resolve(path, free, overrides, dims)
-        for item, before in zip(inputs, free, strict=True):
-            _check_shape(path, item, before)
-        outputs = tuple(map(flatbuffer.name, flatbuffer.outputs()))
-    with as_model_error(path, "cannot be imported"):
-        from autotune.tvm_backend.models.tflite.convert import convert  # here, for this module is loaded before TVM is
-        from autotune.tvm_backend.models.tflite.shapes import with_constant_shapes
-
-        return Model(convert(path, with_constant_shapes(flatbuffer).model), inputs, outputs)
-
-
 def check_runs(flatbuffer: Flatbuffer) -> None:
     """Check that LiteRT takes a model: without it nothing can be verified.
 
@@ -273,12 +246,4 @@ def _check_packages(path: Path) -> None:
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         raise ModelError(
             f"{path} is a TensorFlow Lite model, and {missing[0]} is not installed: pip install 'autotune[tflite]'"
-        )
-
-
-def _check_shape(path: Path, item: InputSpec, before: OpenInput) -> None:
-    if (item.shape, item.dtype) != (before.fixed, before.dtype):
-        shown = "x".join(map(str, before.fixed or ())) or "scalar"
-        raise ModelError(
-            f"{path}: input {item.name!r} is {before.dtype} {shown} in the file; for another shape convert it again"
         )

@@ -12,7 +12,8 @@ import pytest
 from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.runners import litert_runner
-from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, import_flatbuffer
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs
+from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.models.tflite.shapes import with_constant_shapes
 
 SAME, VALID, RELU6 = 0, 1, 3

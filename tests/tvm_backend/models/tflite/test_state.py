@@ -10,7 +10,8 @@ import pytest
 
 from autotune.errors import ModelError, OperatorRefused
 from autotune.storage.formats import KeptValue
-from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, import_flatbuffer
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer
+from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.models.tflite.state import with_open_state
 
 

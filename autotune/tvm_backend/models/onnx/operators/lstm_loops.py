@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import onnx
 
 from autotune.tvm_backend.models.onnx.operators import masked_lstm
-from autotune.tvm_backend.models.onnx.operators.masked_lstm import Kind, Wanted
+from autotune.tvm_backend.models.onnx.operators.masked_lstm import GATES, Kind, Wanted
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, attributes_of
 from autotune.tvm_backend.types import GraphProto, NodeProto
 
-_GATES = 4
 _FIRST = 2  # the first input, of a loop and of its body, that is carried
 
 
@@ -111,7 +110,7 @@ class _Body:
         """What a Split cuts, and the place of this part."""
         whole = self.operands(name, "Split")[0]
         item = self._made[name]
-        if attributes_of(item).get("axis") not in (1, -1) or len(item.output) != _GATES:
+        if attributes_of(item).get("axis") not in (1, -1) or len(item.output) != GATES:
             raise _OtherForm
         return whole, list(item.output).index(name)
 

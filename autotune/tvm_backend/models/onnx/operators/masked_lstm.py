@@ -16,7 +16,7 @@ from onnx import TensorProto
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes
 
 Kind = Literal["same", "count", "state", "cell", "all", "last"]
-_GATES = 4
+GATES = 4
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Writer:
     def _layer(self, layer: Layer) -> tuple[str, list[str]]:
         """The outputs of the steps that are taken, one after the other, and the last state and cell."""
         nodes = self._nodes
-        gates = _GATES * self._hidden
+        gates = GATES * self._hidden
         inputs = [self._taken(layer.x) if self._mask else layer.x]
         inputs += [nodes.reshape(self._rows(layer, layer.weight), (1, gates, self._features))]
         inputs += [nodes.reshape(self._rows(layer, layer.recurrence), (1, gates, self._hidden))]
@@ -129,7 +129,7 @@ class _Writer:
         if not layer.biases:
             return ""
         nodes = self._nodes
-        gates = _GATES * self._hidden
+        gates = GATES * self._hidden
         total = nodes.reshape(layer.biases[0], (-1,))
         for name in layer.biases[1:]:
             total = nodes.op("Add", total, nodes.reshape(name, (-1,)))
