@@ -60,7 +60,9 @@ _TITLES = {
 }
 _QUANTISED_TOLERANCE = 0.1  # a step of rounding, carried through the layers
 _BFLOAT16_TOLERANCE = 0.05
-_QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger", "ConvInteger"})
+_QUANTISED = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM"}
+)
 _SHOWN_SETS = (
     "amx_int8",
     "amx_bf16",

@@ -37,7 +37,10 @@ class Export:
 
     @property
     def model(self) -> Path:
-        return Path(self.report["model"])
+        path = Path(self.report["model"])
+        if not path.exists():
+            sys.exit(f"{self.folder}: its model {path} is not there, seen from {Path.cwd()}")
+        return path
 
     @property
     def threads(self) -> int:

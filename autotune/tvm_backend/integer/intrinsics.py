@@ -21,6 +21,7 @@ from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.types import Buffer, PrimFunc, Target
 
 Expr = Any  # a TIR expression; TVM has no types
+Load = Callable[[int, str], Expr]  # the elements from an index on, as a vector of a type
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,18 @@ def dot_instructions(target: Target, *, narrow: bool) -> Instructions:
         target: The target.
         narrow: Whether all weights lie in -64..63.
     """
-    vector = next((dot.name for dot in DOTS if has(target, dot) and (narrow or not dot.narrow)), "")
-    return Instructions(vector, has_tiles(target, _TILES))
+    dot = best_dot(target, narrow=narrow)
+    return Instructions("" if dot is None else dot.name, has_tiles(target, _TILES))
+
+
+def best_dot(target: Target, *, narrow: bool = False) -> Dot | None:
+    """Return the best intrinsic for dot products that the CPU of a target has the instructions of; None if none.
+
+    Args:
+        target: The target.
+        narrow: Whether all weights lie in -64..63.
+    """
+    return next((dot for dot in DOTS if has(target, dot) and (narrow or not dot.narrow)), None)
 
 
 def rate(target: Target) -> float:
@@ -133,9 +144,9 @@ def has_tiles(target: Target, feature: str) -> bool:
     return codegen.llvm_cpu_has_features(feature, target) and not hidden
 
 
-def _bytes(value: Expr, lanes: int) -> Expr:
+def _bytes(load: Load, lanes: int) -> Expr:
     """Four bytes, repeated to fill a vector."""
-    word = tirx.reinterpret("int32", value)
+    word = tirx.reinterpret("int32", load(0, "uint8x4"))
     return tirx.reinterpret(f"int8x{4 * lanes}", tirx.Broadcast(word, lanes))
 
 
@@ -144,20 +155,25 @@ def _vpdpbusd(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
     return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, sums, data, weights)
 
 
-def _pmaddubsw(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
-    pairs = tirx.call_llvm_pure_intrin(f"int16x{2 * lanes}", "llvm.x86.avx2.pmadd.ub.sw", data, weights)
+def _vnni(sums: Expr, load: Load, weights: Expr, lanes: int) -> Expr:
+    return _vpdpbusd(sums, _bytes(load, lanes), weights, lanes)
+
+
+def _pmaddubsw(sums: Expr, load: Load, weights: Expr, lanes: int) -> Expr:
+    wide = f"int16x{2 * lanes}"
+    pairs = tirx.call_llvm_pure_intrin(wide, "llvm.x86.avx2.pmadd.ub.sw", _bytes(load, lanes), weights)
     ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
     return sums + tirx.call_llvm_pure_intrin(f"int32x{lanes}", "llvm.x86.avx2.pmadd.wd", pairs, ones)
 
 
-def _pmaddwd(sums: Expr, data: Buffer, weights: Expr, lanes: int) -> Expr:
+def _pmaddwd(sums: Expr, load: Load, weights: Expr, lanes: int) -> Expr:
     """Even and odd weights apart, each widened to 16 bits: no sum of two products overflows 32 bits."""
     wide = f"int16x{2 * lanes}"
     eight = tirx.Broadcast(tirx.const(8, "int16"), 2 * lanes)
     signed = tirx.reinterpret(wide, weights)
     factors = tirx.shift_right(tirx.shift_left(signed, eight), eight), tirx.shift_right(signed, eight)
     for first, factor in zip((0, 2), factors, strict=True):
-        pair = tirx.reinterpret("int32", data.vload([first], "int16x2"))
+        pair = tirx.reinterpret("int32", load(first, "int16x2"))
         words = tirx.reinterpret(wide, tirx.Broadcast(pair, lanes))
         sums = sums + tirx.call_llvm_pure_intrin(f"int32x{lanes}", "llvm.x86.avx2.pmadd.wd", words, factor)
     return sums
@@ -176,19 +192,40 @@ def _transposed(pixels: list[Expr]) -> Expr:
     return tirx.call_llvm_pure_intrin("int8x64", name, tirx.reinterpret("int8x64", rows), source)
 
 
+_STEPS = {
+    "autotune_vpdpbusd_512": _vnni,
+    "autotune_vpdpbusd_256_evex": _vnni,
+    "autotune_vpdpbusd_256": _vnni,
+    "autotune_pmaddubsw_256": _pmaddubsw,
+    "autotune_pmaddwd_words_256": _pmaddwd,
+}
+
+
+def add_products(dot: Dot, sums: Expr, load: Load, weights: Expr) -> Expr:
+    """Return sums to which the products of four elements of the data are added.
+
+    Args:
+        dot: The intrinsic.
+        sums: 32-bit integers, `dot.lanes` of them.
+        load: Returns the elements from one of the four on, as a vector of a type.
+        weights: Four bytes for each sum.
+    """
+    return _STEPS[dot.name](sums, load, weights, dot.lanes)
+
+
 def register() -> None:
     """Register the intrinsics with TVM. Schedules name them, also those that are read from a log."""
-    for dot, step in zip(DOTS, (_vpdpbusd, _vpdpbusd, _vpdpbusd, _pmaddubsw, _pmaddwd), strict=True):
-        TensorIntrin.register(dot.name, *_dot(dot, step), override=True)
+    for dot in DOTS:
+        TensorIntrin.register(dot.name, *_dot(dot), override=True)
     TensorIntrin.register(DEPTHWISE.name, *_depthwise(), override=True)
 
 
-def _dot(dot: Dot, step: Callable[[Expr, Any, Expr, int], Expr]) -> tuple[PrimFunc, PrimFunc]:
+def _dot(dot: Dot) -> tuple[PrimFunc, PrimFunc]:
     lanes = dot.lanes
 
     def result(a: Buffer, b: Buffer, c: Buffer) -> Expr:
-        data = a if dot.words else _bytes(a.vload([0], "uint8x4"), lanes)
-        return step(c.vload([0], dtype=f"int32x{lanes}"), data, b.vload([0, 0], dtype=f"int8x{4 * lanes}"), lanes)
+        weights = b.vload([0, 0], dtype=f"int8x{4 * lanes}")
+        return add_products(dot, c.vload([0], dtype=f"int32x{lanes}"), lambda k, dtype: a.vload([k], dtype), weights)
 
     return intrinsic(
         [Operand((4,), "int16" if dot.words else "uint8"), Operand((lanes, 4), "int8"), Operand((lanes,), "int32")],

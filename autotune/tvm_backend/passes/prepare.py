@@ -67,7 +67,8 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
         (True, partial(integer_kernels, target=target)),  # first: it reads what becomes folded constants
-        (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads)),  # weights in blocks of vectors
+        # Weights in blocks of vectors.
+        (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
         *((True, item) for item in _dispatch(target)),  # operators for which the target has a library
         (True, DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
         (True, CanonicalizeBindings()),

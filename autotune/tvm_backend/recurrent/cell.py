@@ -8,52 +8,9 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from autotune.tvm_backend.recurrent.buffers import Place, States, bounded, number, within
 from autotune.tvm_backend.recurrent.layer import Activation, Layer
 from autotune.tvm_backend.types import Buffer, PrimExpr
-
-
-def number(value: float) -> PrimExpr:
-    """Return a float32 constant."""
-    return tirx.const(value, "float32")
-
-
-def bounded(value: PrimExpr, low: float, high: float) -> PrimExpr:
-    """Return a value, not below `low` nor above `high`."""
-    return tirx.min(tirx.max(value, number(low)), number(high))
-
-
-@dataclass(frozen=True)
-class States:
-    """What steps hand to each other, for each direction, sequence and hidden unit. What a layer lacks is None.
-
-    Attributes:
-        h: The state before a step and after it, by turns.
-        c: The cells of an LSTM.
-        factor: What is multiplied by recurrent weights, where that is not the state itself.
-        update: The update gate of a GRU, where its candidate needs a second product.
-        peepholes: The weights of cells in an LSTM's gates.
-        lengths: How many steps each sequence has, where it has a length of its own.
-    """
-
-    h: Buffer
-    c: Buffer
-    factor: Buffer
-    update: Buffer
-    peepholes: Buffer
-    lengths: Buffer
-
-
-@dataclass(frozen=True)
-class Place:
-    """A step of a direction for one sequence or more, of which `sequence` is the first.
-
-    `time` is the row of the inputs and outputs that the step takes.
-    """
-
-    direction: PrimExpr
-    sequence: PrimExpr
-    step: PrimExpr = 0
-    time: PrimExpr = 0
 
 
 @dataclass(frozen=True)
@@ -130,13 +87,6 @@ class Vector:
         self[gate] = value
 
 
-def within(states: States, place: Place, value: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
-    """Return a value where a sequence is long enough for a step, else another."""
-    if states.lengths is None:
-        return value
-    return tirx.Select(place.time < states.lengths[place.sequence], value, otherwise)
-
-
 @dataclass(frozen=True)
 class Phase:
     """A part of a step, which needs the results of all blocks of the part before.
@@ -156,7 +106,7 @@ def phases(layer: Layer) -> tuple[Phase, ...]:
     """Return the parts of a step of a layer."""
     match layer.kind:
         case "LSTM":
-            return (Phase((0, 1, 2, 3), _lstm, layer.rounded),)
+            return (Phase((0, 1, 2, 3), _lstm),)
         case "RNN":
             return (Phase((0,), _rnn),)
         case "GRU" if layer.late_reset:

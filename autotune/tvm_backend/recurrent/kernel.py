@@ -8,30 +8,36 @@ another. The gates of a block are computed as soon as its sums are complete, fro
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+import operator
+from collections.abc import Callable
+from dataclasses import replace
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from autotune.tvm_backend.integer.kernels import to_byte
+from autotune.tvm_backend.integer.quantity import LEVELS
 from autotune.tvm_backend.passes.rewrite import OPAQUE
-from autotune.tvm_backend.recurrent.cell import Phase, Place, States, Vector, bounded, number, phases, within
+from autotune.tvm_backend.recurrent.buffers import Arguments, Place, States, bounded, number, within
+from autotune.tvm_backend.recurrent.cell import Phase, phases
 from autotune.tvm_backend.recurrent.layer import Layer
+from autotune.tvm_backend.recurrent.sums import IntegerSums, Sums
 from autotune.tvm_backend.recurrent.tile import Tile
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
+
+_LARGEST = float(LEVELS - 1)  # of an unsigned byte
 
 
 def recurrent_kernel(layer: Layer, tile: Tile) -> PrimFunc:
     """Write the scheduled program of a layer.
 
-    Its arguments are float32, but for the lengths. With D directions, G gates, N hidden units and P of them with
-    padding, they are
+    Its arguments are float32, but for what is said to be something else. With D directions, G gates, N hidden units and
+    P of them with padding, they are
 
     - the products of the inputs with their weights, with biases: (steps, batch, D, G, P), or (batch, steps, ...);
-    - the recurrent weights: (D, P / width, N, G, width);
+    - the recurrent weights: (D, P / width, N, G, width); of 8 bits, (D, P / width, N / 4 rounded up, G, width * 4);
+    - scales of weights of 8 bits: (D, G, P); and, as int32, their sums and their zero points: (D, 2, G, P);
     - the first states, h and, of an LSTM, c;
     - the bias of a GRU with a late reset that is reset, too: (D, P);
     - peepholes: (D, 3, P);
@@ -44,58 +50,6 @@ def recurrent_kernel(layer: Layer, tile: Tile) -> PrimFunc:
         T.func_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True, "tirx.noalias": True})
         _Writer(layer, tile).write()
     return builder.get()
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """The buffers of a program; those that a layer lacks are None."""
-
-    inputs: Buffer
-    weights: Buffer
-    first: list[Buffer]
-    bias: Buffer
-    peepholes: Buffer
-    lengths: Buffer
-    outputs: Buffer
-    last: list[Buffer]
-
-    @classmethod
-    def declare(cls, layer: Layer, tile: Tile) -> _Arguments:
-        """Make them the arguments of the function that is being built."""
-        gates = layer.gates
-        padded = layer.padded
-        directions = layer.directions
-        rows = (layer.batch, layer.steps) if layer.batch_first else (layer.steps, layer.batch)
-        names = ("h", "c")[: layer.states]
-        return cls(
-            _argument("inputs", (*rows, directions, gates, padded)),
-            _argument("weights", (directions, padded // tile.width, layer.hidden, gates, tile.width)),
-            [_argument(f"first_{name}", layer.state_shape) for name in names],
-            _argument("bias", (directions, padded)) if layer.late_reset else None,
-            _argument("peepholes", (directions, 3, padded)) if layer.peepholes else None,
-            _argument("lengths", (layer.batch,), "int32") if layer.lengths else None,
-            _argument("outputs", layer.outputs_shape),
-            [_argument(f"last_{name}", layer.state_shape) for name in names],
-        )
-
-
-def _argument(name: str, shape: Sequence[int], dtype: str = "float32") -> Buffer:
-    return T.arg(name, T.buffer(shape, dtype))
-
-
-def _states(layer: Layer, arguments: _Arguments) -> States:
-    """Allocate the states of a layer."""
-    directions = layer.directions
-    shape = (layer.batch, layer.padded)
-    early = layer.kind == "GRU" and not layer.late_reset
-    return States(
-        T.alloc_buffer((directions, 2, *shape)),
-        T.alloc_buffer((directions, *shape)) if layer.kind == "LSTM" else None,
-        T.alloc_buffer((directions, *shape)) if early or layer.rounded else None,
-        T.alloc_buffer((directions, *shape)) if early else None,
-        arguments.peepholes,
-        arguments.lengths,
-    )
 
 
 def back_and_forth(step: PrimExpr, block: PrimExpr, blocks: int) -> PrimExpr:
@@ -113,8 +67,8 @@ class _Writer:
     def __init__(self, layer: Layer, tile: Tile) -> None:
         self._layer = layer
         self._tile = tile
-        self._arguments = _Arguments.declare(layer, tile)
-        self._states = _states(layer, self._arguments)
+        self._arguments = Arguments.declare(layer, tile)
+        self._states = States.allocate(layer, tile, self._arguments)
         self._blocks = layer.padded // tile.width
         self._together = layer.batch if layer.rounded or tile.threads != "sequences" else tile.sequences
 
@@ -208,16 +162,19 @@ class _Writer:
 
     def _for_units(self, place: Place, write: Callable[[PrimExpr, PrimExpr], None]) -> None:
         """Write a statement for each hidden unit of all sequences that are computed together, by vectors."""
+        with T.serial(0, self._together) as row:
+            self._for_units_of(lambda unit, _: write(place.sequence + row, unit))
+
+    def _for_units_of(self, write: Callable[[PrimExpr, PrimExpr], None]) -> None:
+        """Write a statement for each hidden unit and its lane, by vectors."""
         hidden = self._layer.hidden
         lanes = self._tile.lanes
-        with T.serial(0, self._together) as row:
-            sequence = place.sequence + row
-            if hidden >= lanes:
-                with T.serial(0, hidden // lanes) as vector, T.vectorized(0, lanes) as lane:
-                    write(sequence, vector * lanes + lane)
-            if hidden % lanes:
-                with T.serial(0, hidden % lanes) as rest:
-                    write(sequence, hidden // lanes * lanes + rest)
+        if hidden >= lanes:
+            with T.serial(0, hidden // lanes) as vector, T.vectorized(0, lanes) as lane:
+                write(vector * lanes + lane, lane)
+        if hidden % lanes:
+            with T.serial(0, hidden % lanes) as rest:
+                write(hidden // lanes * lanes + rest, rest)
 
     def _of_state(self, place: Place, sequence: PrimExpr, unit: PrimExpr) -> list[PrimExpr]:
         """The indices of a unit in the first and last states."""
@@ -226,26 +183,59 @@ class _Writer:
 
     def _round(self, place: Place) -> None:
         """Round the state to 8 bits as DynamicQuantizeLinear does: one scale and zero point for all sequences."""
-        if not self._layer.rounded:
+        if self._states.rounded is None:
             return
-        state = place.direction, place.step % 2
-        limits = T.alloc_buffer((2,), scope="local")
-        scale = T.alloc_buffer((2,), scope="local")  # and the zero point
-        for index in range(2):
-            T.buffer_store(limits, number(0.0), [index])
-        with T.serial(0, self._layer.batch) as row, T.serial(0, self._layer.hidden) as unit:
-            for index, extreme in enumerate((tirx.min, tirx.max)):
-                T.buffer_store(limits, extreme(limits[index], self._states.h[(*state, row, unit)]), [index])
-        width = (limits[1] - limits[0]) / 255.0
-        T.buffer_store(scale, tirx.Select(width > 0.0, width, number(1.0)), [0])
-        T.buffer_store(scale, bounded(tirx.round(0.0 - limits[0] / scale[0]), 0.0, 255.0), [1])
+        rounded = self._states.rounded
+        direction = place.direction
+        low, high = self._limits(place)
+        width = (high - low) / number(_LARGEST)
+        T.buffer_store(rounded.scale, tirx.Select(width > 0.0, width, number(1.0)), [direction, 0])
+        scale = rounded.scale[direction, 0]
+        point = tirx.round(bounded(0.0 - low / scale, 0.0, _LARGEST))
+        T.buffer_store(rounded.point, point.astype("int32"), [direction, 0])
+        point = rounded.point[direction, 0].astype("float32")
+        with T.serial(0, self._layer.batch) as row:
+            totals = self._by_lane("int32")
 
-        def rounded(sequence: PrimExpr, unit: PrimExpr) -> None:
-            value = self._states.h[(*state, sequence, unit)]
-            value = bounded(tirx.round(value / scale[0]) + scale[1], 0.0, 255.0)
-            T.buffer_store(self._states.factor, (value - scale[1]) * scale[0], [place.direction, sequence, unit])
+            def round_unit(unit: PrimExpr, lane: PrimExpr) -> None:
+                value = self._states.h[direction, place.step % 2, row, unit] / scale
+                byte = to_byte(value, point, number(0.0), number(_LARGEST))
+                T.buffer_store(rounded.values, byte.astype(self._tile.data), [direction, row, unit])
+                T.buffer_store(totals, totals[lane] + byte.astype("int32"), [lane])
 
-        self._for_units(place, rounded)
+            self._for_units_of(round_unit)
+            T.buffer_store(rounded.totals, self._over_lanes(totals, operator.add), [direction, row])
+
+    def _limits(self, place: Place) -> tuple[PrimExpr, PrimExpr]:
+        """Write what finds the lowest and the highest element of the state, or zero. Return them."""
+        extremes = (tirx.min, tirx.max)
+        limits = [self._by_lane("float32") for _ in extremes]
+        with T.serial(0, self._layer.batch) as row:
+
+            def look(unit: PrimExpr, lane: PrimExpr) -> None:
+                value = self._states.h[place.direction, place.step % 2, row, unit]
+                for buffer, extreme in zip(limits, extremes, strict=True):
+                    T.buffer_store(buffer, extreme(buffer[lane], value), [lane])
+
+            self._for_units_of(look)
+        low, high = (self._over_lanes(*pair) for pair in zip(limits, extremes, strict=True))
+        return low, high
+
+    def _by_lane(self, dtype: str) -> Buffer:
+        """Allocate a vector of zeros."""
+        buffer = T.alloc_buffer((self._tile.lanes,), dtype, scope="local")
+        with T.vectorized(0, self._tile.lanes) as lane:
+            T.buffer_store(buffer, tirx.const(0, dtype), [lane])
+        return buffer
+
+    def _over_lanes(self, buffer: Buffer, combine: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> PrimExpr:
+        """Write what combines all lanes of a vector. Return where the result is."""
+        half = self._tile.lanes // 2
+        while half:
+            with T.vectorized(0, half) as lane:
+                T.buffer_store(buffer, combine(buffer[lane], buffer[lane + half]), [lane])
+            half //= 2
+        return buffer[0]
 
     # Blocks of hidden units
 
@@ -253,116 +243,8 @@ class _Writer:
         """Write what a phase does for a block, one tile of sequences after another."""
         with T.serial(0, self._together // self._tile.sequences) as tile:
             first = replace(place, sequence=place.sequence + tile * self._tile.sequences)
-            sums = _Sums(self._layer, self._tile, self._arguments, self._states, phase, first, block)
-            sums.start()
-            sums.multiply()
+            kind = IntegerSums if self._layer.rounded else Sums
+            sums = kind(self._layer, self._tile, self._arguments, self._states, phase, first, block)
+            sums.compute()
             for vector in sums.vectors():
                 phase.finish(vector)
-
-
-class _Sums:
-    """The sums of the gates of a phase, for a tile of sequences and a block of hidden units: all in registers."""
-
-    def __init__(
-        self,
-        layer: Layer,
-        tile: Tile,
-        arguments: _Arguments,
-        states: States,
-        phase: Phase,
-        place: Place,
-        block: PrimExpr,
-    ) -> None:
-        self._layer = layer
-        self._tile = tile
-        self._arguments = arguments
-        self._states = states
-        self._phase = phase
-        self._place = place
-        self._block = block
-        size = tile.chains * tile.sequences * len(phase.gates) * tile.width
-        self._buffer = T.alloc_buffer((size,), scope="local")
-
-    def start(self) -> None:
-        """Set each sum to what is added to the products, and its other chains to zero.
-
-        The product of a candidate that is reset late begins with its bias; its input is added after the reset.
-        """
-        for chain, row, gate, vector in self._all():
-            with T.vectorized(0, self._tile.lanes) as lane:
-                unit = self._unit(vector, lane)
-                if chain:
-                    value = number(0.0)
-                elif self._layer.late_reset and gate == 2:
-                    value = self._arguments.bias[self._place.direction, unit]
-                else:
-                    value = self._input(row, unit, gate)
-                T.buffer_store(self._buffer, value, [self._index(chain, row, gate, vector, lane)])
-
-    def multiply(self) -> None:
-        """Add the products of states and weights, and the chains to the first."""
-        chains = self._tile.chains
-        hidden = self._layer.hidden
-        with T.serial(0, hidden // chains) as group:
-            for chain in range(chains):
-                self._add_products(chain, group * chains + chain)
-        for rest in range(hidden - hidden % chains, hidden):
-            self._add_products(0, rest)
-        for chain, row, gate, vector in self._all():
-            if chain:
-                with T.vectorized(0, self._tile.lanes) as lane:
-                    first = self._index(0, row, gate, vector, lane)
-                    value = self._buffer[first] + self._buffer[self._index(chain, row, gate, vector, lane)]
-                    T.buffer_store(self._buffer, value, [first])
-
-    def vectors(self) -> Iterator[Vector]:
-        """Yield the vectors of hidden units of each sequence, each within a vectorised loop."""
-        for row in range(self._tile.sequences):
-            for vector in range(self._tile.vectors):
-                with T.vectorized(0, self._tile.lanes) as lane:
-                    unit = self._unit(vector, lane)
-                    yield Vector(
-                        self._layer,
-                        self._states,
-                        replace(self._place, sequence=self._place.sequence + row),
-                        unit,
-                        self._buffer,
-                        tuple(self._index(0, row, gate, vector, lane) for gate in self._phase.gates),
-                        partial(self._input, row, unit),
-                    )
-
-    def _all(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield chain, sequence, gate and vector of each sum."""
-        tile = self._tile
-        yield from itertools.product(range(tile.chains), range(tile.sequences), self._phase.gates, range(tile.vectors))
-
-    def _index(self, chain: int, row: int, gate: int, vector: int, lane: PrimExpr) -> PrimExpr:
-        tile = self._tile
-        gates = self._phase.gates
-        number_of_sum = (chain * tile.sequences + row) * len(gates) + gates.index(gate)
-        return (number_of_sum * tile.vectors + vector) * tile.lanes + lane
-
-    def _unit(self, vector: int, lane: PrimExpr) -> PrimExpr:
-        return self._block * self._tile.width + vector * self._tile.lanes + lane
-
-    def _input(self, row: int, unit: PrimExpr, gate: int) -> PrimExpr:
-        """The product of the input and the weights of a gate."""
-        place = self._place
-        rows = [place.time, place.sequence + row]
-        if self._layer.batch_first:
-            rows.reverse()
-        return self._arguments.inputs[(*rows, place.direction, gate, unit)]
-
-    def _add_products(self, chain: int, source: PrimExpr) -> None:
-        """Add the products of one element of the states."""
-        place = self._place
-        tile = self._tile
-        for row, gate, vector in itertools.product(range(tile.sequences), self._phase.gates, range(tile.vectors)):
-            if self._phase.factored:
-                factor = self._states.factor[place.direction, place.sequence + row, source]
-            else:
-                factor = self._states.h[place.direction, place.step % 2, place.sequence + row, source]
-            with T.vectorized(0, tile.lanes) as lane:
-                weight = self._arguments.weights[place.direction, self._block, source, gate, vector * tile.lanes + lane]
-                target = self._index(chain, row, gate, vector, lane)
-                T.buffer_store(self._buffer, self._buffer[target] + factor * weight, [target])

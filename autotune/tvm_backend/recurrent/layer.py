@@ -11,6 +11,7 @@ Kind = Literal["LSTM", "GRU", "RNN"]
 
 GATES: dict[Kind, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 PADDING = 16  # the hidden size is filled up to a multiple of it: whole vectors on any CPU
+WORD = 4  # weights of 8 bits that lie side by side, for as many elements of a state
 
 _DEFAULTS: dict[Kind, tuple[str, ...]] = {
     "LSTM": ("Sigmoid", "Tanh", "Tanh"),
@@ -48,7 +49,7 @@ class Layer:
         coupled: Whether an LSTM forgets what it does not take in (`input_forget`).
         peepholes: Whether an LSTM's gates see its cells.
         lengths: Whether each sequence has a length of its own.
-        rounded: Whether states are rounded to 8 bits where they are multiplied by weights.
+        rounded: Whether recurrent weights are of 8 bits, and states are rounded to 8 bits where they are multiplied.
     """
 
     kind: Kind
@@ -77,6 +78,11 @@ class Layer:
     def padded(self) -> int:
         """The hidden size, filled up to whole vectors."""
         return -(-self.hidden // PADDING) * PADDING
+
+    @property
+    def words(self) -> int:
+        """How many words a state has in 8 bits."""
+        return -(-self.hidden // WORD)
 
     @property
     def states(self) -> int:

@@ -12,14 +12,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from tvm import relax
 
+from autotune.tvm_backend.integer.converters import dynamic_quantize_linear, matmul_integer
 from autotune.tvm_backend.passes.rewrite import float_dtype, is_tensor_constant, static_shape
 from autotune.tvm_backend.recurrent.kernel import recurrent_kernel
-from autotune.tvm_backend.recurrent.layer import Kind, Layer, activations
+from autotune.tvm_backend.recurrent.layer import WORD, Kind, Layer, activations
 from autotune.tvm_backend.recurrent.tile import PLAIN
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
+Array = npt.NDArray[Any]
+_SIGN = 128  # what a byte without a sign is more than one with it
 LAYER = "autotune.recurrent_layer"  # the attribute of a kernel that says what it computes
 WEIGHTS = 1  # which argument of the kernel these are
 
@@ -50,27 +54,14 @@ def dynamic_lstm(builder: BlockBuilder, inputs: Sequence[Expr | None], attribute
     Args, Returns and Raises are those of `recurrent`.
     """
     given = [*inputs, *[None] * (12 - len(inputs))]
-    for index, scale in ((1, 8), (2, 10)):
-        directions = static_shape(given[index])[0]
-        factor, zero = (builder.emit(relax.op.reshape(given[item], (directions, 1, -1))) for item in (scale, scale + 1))
-        centred = [builder.emit(relax.op.astype(item, "float32")) for item in (given[index], zero)]
-        wide = builder.emit(relax.op.multiply(builder.emit(relax.op.subtract(*centred)), factor))
-        given[index] = builder.emit(relax.op.permute_dims(wide, [0, 2, 1]))
-    given[0] = _rounded(builder, given[0])
-    return _Operator.read(builder, "LSTM", given[:8], attributes, rounded=True).call()
-
-
-def _rounded(builder: BlockBuilder, x: Expr) -> Expr:
-    """What 8 bits with one scale and zero point keep of a tensor, as DynamicQuantizeLinear chooses these."""
-    emit = builder.emit
-    zero = relax.const(np.float32(0))
-    low = emit(relax.op.minimum(emit(relax.op.min(x)), zero))
-    high = emit(relax.op.maximum(emit(relax.op.max(x)), zero))
-    width = emit(relax.op.divide(emit(relax.op.subtract(high, low)), relax.const(np.float32(255))))
-    scale = emit(relax.op.where(emit(relax.op.equal(width, zero)), relax.const(np.float32(1)), width))
-    point = emit(relax.op.round(emit(relax.op.negative(emit(relax.op.divide(low, scale))))))
-    moved = emit(relax.op.add(emit(relax.op.round(emit(relax.op.divide(x, scale)))), point))
-    return emit(relax.op.multiply(emit(relax.op.subtract(emit(relax.op.clip(moved, 0, 255)), point)), scale))
+    constants = [given[1], given[2], *given[8:12]]
+    if not all(item is not None and is_tensor_constant(item) for item in constants):
+        raise ValueError("its weights are computed, for which there is no rule")
+    plain = _Operator.read(builder, "LSTM", given[:8], attributes, rounded=True)
+    of_input, of_state, *others = (item.value.numpy() for item in constants if item is not None)
+    weights = _ByteWeights.of(of_input, *others[:2], layer=plain.layer)
+    state_weights = _ByteWeights.of(of_state, *others[2:], layer=plain.layer)
+    return _DynamicLstm(builder, plain.layer, plain.inputs, weights, state_weights).call()
 
 
 @dataclass(frozen=True)
@@ -132,7 +123,7 @@ class _Operator:
 
     def _operands(self) -> list[Expr]:
         layer = self.layer
-        operands = [self._products(), self._weights(), *(self._first(5 + index) for index in range(layer.states))]
+        operands = [self._products(), *self._weights(), *(self._first(5 + index) for index in range(layer.states))]
         if layer.late_reset:
             operands.append(self._late_bias())
         if layer.peepholes:
@@ -151,19 +142,29 @@ class _Operator:
         by_gate = self._emit(relax.op.reshape(weight, (layer.directions, layer.gates, layer.hidden, features)))
         moved = self._emit(relax.op.permute_dims(self._filled(by_gate, 2), [3, 0, 1, 2]))
         rows = self._emit(relax.op.reshape(x, (first * second, features)))
-        products = self._emit(relax.op.matmul(rows, self._emit(relax.op.reshape(moved, (features, columns)))))
-        if self.inputs[3] is not None:
-            bias = self._emit(relax.op.reshape(self._filled(self._bias(), 2), (columns,)))
-            products = self._emit(relax.op.add(products, bias))
-        return self._emit(relax.op.reshape(products, (first, second, layer.directions, layer.gates, layer.padded)))
+        return self._with_bias(
+            self._emit(relax.op.matmul(rows, self._emit(relax.op.reshape(moved, (features, columns)))))
+        )
 
-    def _weights(self) -> Expr:
-        """The recurrent weights in the order in which the kernel reads them."""
+    def _with_bias(self, products: Expr) -> Expr:
+        """Rows of products with biases, in the shape in which the kernel reads them."""
+        layer = self.layer
+        if self.inputs[3] is not None:
+            products = self._emit(relax.op.add(products, self._bias_row()))
+        shape = (*static_shape(self.inputs[0])[:2], layer.directions, layer.gates, layer.padded)
+        return self._emit(relax.op.reshape(products, shape))
+
+    def _bias_row(self) -> Expr:
+        columns = self.layer.directions * self.layer.gates * self.layer.padded
+        return self._emit(relax.op.reshape(self._filled(self._bias(), 2), (columns,)))
+
+    def _weights(self) -> list[Expr]:
+        """The recurrent weights in the order in which the kernel reads them, and what belongs to those of 8 bits."""
         layer = self.layer
         shape = (layer.directions, layer.gates, layer.hidden, layer.hidden)
         by_gate = self._filled(self._emit(relax.op.reshape(self.inputs[2], shape)), 2)
         moved = self._emit(relax.op.permute_dims(by_gate, [0, 2, 3, 1]))
-        return self._emit(relax.op.reshape(moved, (layer.directions, layer.padded, layer.hidden, layer.gates, 1)))
+        return [self._emit(relax.op.reshape(moved, (layer.directions, layer.padded, layer.hidden, layer.gates, 1)))]
 
     def _biases(self) -> Expr:
         shape = (self.layer.directions, 2, self.layer.gates, self.layer.hidden)
@@ -201,6 +202,76 @@ class _Operator:
 
     def _emit(self, expr: Expr) -> Expr:
         return self.builder.emit(expr)
+
+
+@dataclass(frozen=True)
+class _ByteWeights:
+    """Weights of 8 bits.
+
+    Attributes:
+        integers: Signed bytes (directions, features, gates, padded hidden size).
+        zero: Their zero points, (directions, 1, gates, padded hidden size), and `scale` their scales.
+    """
+
+    integers: Array
+    zero: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, integers: Array, scale: Array, zero: Array, *, layer: Layer) -> _ByteWeights:
+        """Bring those of an operator into this form.
+
+        Args:
+            integers: Bytes with or without a sign, (directions, features, gates * hidden size).
+            scale: One for each direction, or for each gate and hidden unit.
+            zero: Zero points, as many.
+            layer: The layer.
+        """
+        directions, _, size = integers.shape
+        offset = _SIGN if integers.dtype == np.uint8 else 0
+
+        def by_unit(numbers: Array) -> Array:
+            rows = numbers.reshape(directions, -1, layer.gates, layer.hidden)
+            return np.pad(rows, [(0, 0), (0, 0), (0, 0), (0, layer.padded - layer.hidden)])
+
+        zero, scale = (np.broadcast_to(item.reshape(directions, -1), (directions, size)) for item in (zero, scale))
+        return cls(by_unit(integers.astype(np.int32) - offset), by_unit(zero.astype(np.int32) - offset), by_unit(scale))
+
+
+@dataclass(frozen=True)
+class _DynamicLstm(_Operator):
+    """An LSTM on 8-bit weights: the products of inputs become those of `integer_kernels`."""
+
+    weights: _ByteWeights
+    state_weights: _ByteWeights
+
+    def _products(self) -> Expr:
+        first, second, features = static_shape(self.inputs[0])
+        rows = self._emit(relax.op.reshape(self.inputs[0], (first * second, features)))
+        data, step, point = dynamic_quantize_linear(self.builder, [rows], {}).fields
+        across = self.weights.integers.transpose(1, 0, 2, 3).reshape(features, -1)
+        weight, zero = (relax.const(item.astype(np.int8), "int8") for item in (across, self.weights.zero.reshape(-1)))
+        sums = self._emit(relax.op.astype(matmul_integer(self.builder, [data, weight, point, zero], {}), "float32"))
+        factor = self._emit(relax.op.multiply(step, relax.const(self.weights.scale.reshape(-1), "float32")))
+        return self._with_bias(self._emit(relax.op.multiply(sums, factor)))
+
+    def _bias_row(self) -> Expr:
+        given = self.inputs[3]
+        if given is None or not is_tensor_constant(given):
+            return super()._bias_row()
+        layer = self.layer
+        both = given.value.numpy().reshape(layer.directions, 2, layer.gates, layer.hidden).sum(axis=1)
+        row = np.pad(both, [(0, 0), (0, 0), (0, layer.padded - layer.hidden)]).reshape(-1)
+        return relax.const(row, "float32")
+
+    def _weights(self) -> list[Expr]:
+        layer = self.layer
+        given = self.state_weights
+        filled = np.pad(given.integers, [(0, 0), (0, layer.words * WORD - layer.hidden), (0, 0), (0, 0)])
+        words = filled.reshape(layer.directions, layer.words, WORD, layer.gates, layer.padded)
+        packed = np.ascontiguousarray(words.transpose(0, 4, 1, 3, 2)).astype(np.int8)
+        terms = np.stack([given.integers.sum(axis=1), given.zero[:, 0]], axis=1).astype(np.int32)
+        return [relax.const(packed, "int8"), relax.const(given.scale[:, 0], "float32"), relax.const(terms, "int32")]
 
 
 def _are_full(lengths: Expr | None, steps: int) -> bool:

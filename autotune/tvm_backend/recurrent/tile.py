@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from autotune.tvm_backend.integer.intrinsics import Dot
 from autotune.tvm_backend.recurrent.layer import Layer
 
 Threads = Literal["", "sequences", "blocks"]
@@ -23,6 +24,7 @@ class Tile:
             last; or blocks of hidden units, with a barrier after each step.
         runs: Into how many runs of blocks a step is divided, of which a thread computes one or more; it divides the
             blocks. 0 for one block each.
+        dot: The intrinsic for products of 8 bits; None to compute them one by one.
     """
 
     lanes: int
@@ -31,6 +33,12 @@ class Tile:
     chains: int
     threads: Threads
     runs: int = 0
+    dot: Dot | None = None
+
+    @property
+    def data(self) -> str:
+        """The type of the data in products of 8 bits."""
+        return "int16" if self.dot is not None and self.dot.words else "uint8"
 
     @property
     def width(self) -> int:
@@ -46,15 +54,16 @@ _BLOCKS_FROM = 100_000  # products of a step; it has a barrier
 _MOST_SEQUENCES = 8
 
 
-def tile_for(layer: Layer, registers: tuple[int, int], cores: int = 1) -> Tile:
+def tile_for(layer: Layer, registers: tuple[int, int], cores: int = 1, dot: Dot | None = None) -> Tile:
     """Choose the tile of a layer without trials.
 
     Args:
         layer: The layer.
         registers: Lanes of a vector register, and how many of them a core has.
         cores: How many threads there are.
+        dot: The intrinsic for products of 8 bits, if the layer has them and the target has one.
     """
-    lanes, count = registers
+    lanes, count = (dot.lanes, registers[1]) if dot else registers
     most = count * 3 // 4
     fitting = [
         (vectors, sequences)
@@ -67,7 +76,7 @@ def tile_for(layer: Layer, registers: tuple[int, int], cores: int = 1) -> Tile:
     sums = sequences * vectors * layer.gates
     chains = 2 if sums < _FEW_SUMS and sums * 2 <= most else 1
     blocks = layer.padded // (lanes * vectors)
-    return Tile(lanes, vectors, sequences, chains, _threads(layer, sequences), _runs(blocks, cores))
+    return Tile(lanes, vectors, sequences, chains, _threads(layer, sequences), _runs(blocks, cores), dot)
 
 
 def _products_a_load(weights: int, states: int) -> float:

@@ -39,6 +39,30 @@ def test_a_prepared_model_has_its_weights_packed_as_constants(module, target):
     assert is_tensor_constant(weights(prepare(module, target)))
 
 
+@pytest.mark.parametrize(
+    ("cpu", "instruction"),
+    [("cascadelake", "vpdpbusd.512"), ("alderlake", "vpdpbusd.256"), ("x86-64-v3", "pmadd.wd"), ("x86-64", "")],
+)
+def test_a_layer_on_8_bit_weights_uses_the_products_of_the_cpu(tmp_path, cpu, instruction):
+    import onnx
+    import tvm
+    from onnxruntime.quantization import quantize_dynamic
+
+    from autotune.tvm_backend.models.onnx.importer import import_graph
+    from autotune.tvm_backend.passes.recurrent_layers import pack_recurrent_layers
+    from autotune.tvm_backend.target import vector_registers
+
+    onnx.save(operator("LSTM", (4, 1, 3), 40), tmp_path / "model.onnx")
+    quantize_dynamic(tmp_path / "model.onnx", tmp_path / "quantised.onnx", op_types_to_quantize=["LSTM"])
+    module = import_graph(onnx.load(tmp_path / "quantised.onnx"), {"x": [4, 1, 3]}, {"x": "float32"})
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu})
+    packed = pack_recurrent_layers(module, vector_registers(target), 1, target)
+    assert weights(packed).ty.dtype == "int8"
+    (program,) = (str(item) for var, item in packed.functions.items() if var.name_hint.startswith("lstm_steps"))
+    assert ("call_llvm_pure_intrin" in program) == bool(instruction)
+    assert instruction in program
+
+
 def test_a_model_without_such_layers_stays_as_it_is():
     from autotune.tvm_backend.passes.recurrent_layers import pack_recurrent_layers
     from tests.tvm_backend.passes.conftest import function

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
-from onnxruntime.quantization import quantize_dynamic
+from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from autotune.errors import ModelError
+from tests.tvm_backend.integer.conftest import cpu_target
 from tests.tvm_backend.recurrent.conftest import drawn, operator
 
 
@@ -88,14 +90,42 @@ def test_an_activation_that_is_not_known_is_refused(compiled):
         compiled(operator("RNN", x.shape, 4, activations=["Square"]), x)
 
 
-def test_an_lstm_on_8_bit_weights_rounds_its_states(compiled, tmp_path):
-    import onnx
+@pytest.fixture
+def quantised(tmp_path):
+    """Returns the model of an LSTM whose weights ONNX Runtime has rounded to 8 bits."""
 
+    def quantise(shape, hidden, weights, per_channel=False, **options):
+        path = tmp_path / "model.onnx"
+        onnx.save(operator("LSTM", shape, hidden, **options), path)
+        result = tmp_path / "quantised.onnx"
+        quantize_dynamic(path, result, op_types_to_quantize=["LSTM"], weight_type=weights, per_channel=per_channel)
+        model = onnx.load(result)
+        assert [node.op_type for node in model.graph.node] == ["DynamicQuantizeLSTM"]
+        return model
+
+    return quantise
+
+
+@pytest.mark.parametrize(("weights", "per_channel"), [("QInt8", False), ("QInt8", True), ("QUInt8", False)])
+@pytest.mark.parametrize(("cpu", "flag"), [("x86-64", "sse2"), ("x86-64-v3", "avx2"), ("cascadelake", "avx512_vnni")])
+def test_an_lstm_on_8_bit_weights_rounds_its_states(compiled, quantised, cpu, flag, weights, per_channel):
     x = drawn(9, 9, 2, 12)
-    path = tmp_path / "model.onnx"
-    onnx.save(operator("LSTM", x.shape, 24, direction="bidirectional"), path)
-    quantize_dynamic(path, tmp_path / "quantised.onnx", op_types_to_quantize=["LSTM"])
-    model = onnx.load(tmp_path / "quantised.onnx")
-    assert [node.op_type for node in model.graph.node] == ["DynamicQuantizeLSTM"]
+    model = quantised(x.shape, 22, QuantType[weights], per_channel, direction="bidirectional")
+    for output, truth in zip(compiled(model, x, cpu_target(cpu, flag)), expected(model, x), strict=True):
+        np.testing.assert_allclose(output, truth, atol=1e-3)
+
+
+def test_all_threads_compute_a_large_lstm_on_8_bit_weights(compiled, quantised):
+    x = drawn(9, 5, 1, 12)
+    model = quantised(x.shape, 400, QuantType.QUInt8)
     for output, truth in zip(compiled(model, x), expected(model, x), strict=True):
         np.testing.assert_allclose(output, truth, atol=1e-3)
+
+
+def test_an_lstm_on_8_bit_weights_that_are_computed_is_refused(compiled, quantised):
+    x = drawn(9, 5, 1, 4)
+    model = quantised(x.shape, 16, QuantType.QInt8)
+    model.graph.node.insert(0, onnx.helper.make_node("ReduceMax", ["x"], ["scale"], axes=[0, 1, 2]))
+    model.graph.node[1].input[8] = "scale"
+    with pytest.raises(ModelError, match="its weights are computed"):
+        compiled(model, x)
