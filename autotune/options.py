@@ -134,10 +134,16 @@ class JobOptions:
     max_drop: float | None = _option(
         None,
         "Keep layers of an int8 job in float32 until no more than this part of its top-1 answers on the samples"
-        " changes.",
+        " changes, or its --accuracy falls by no more.",
         metavar="1%",
         python="Keep layers of an int8 job in float32 until no more than this part (0 to 1) of its top-1 answers on the"
-        " samples changes.",
+        " samples changes, or its accuracy falls by no more.",
+    )
+    accuracy: str | None = _option(
+        None,
+        "How good an int8 job is: prints a number, the greater the better, for the file OUTPUTS.npz that is added to"
+        " this command. It has an array for each output, with a row for each sample.",
+        metavar="COMMAND",
     )
 
     plan: str | None = _option(

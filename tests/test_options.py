@@ -40,6 +40,7 @@ GIVEN: dict[str, Any] = {
     "precision": "fp16",
     "calibrate": "samples.npz",
     "max_drop": 0.01,
+    "accuracy": "python score.py",
     "plan": "plan.toml",
     "memory_mb": 64.0,
     "explore": True,

@@ -144,14 +144,16 @@ def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
     cost = spec.quantisation
     if cost is None or spec.max_drop is None or cost.within(spec.max_drop):
         return
-    happened = (
-        "gives another top-1 answer than the model as submitted for"
-        if cost.right is None
-        else "is less often right, by"
-    )
+    drop = f"{cost.drop:.1%} of the {cost.samples} calibration samples"
+    if cost.score is not None:
+        happened = f"scores {cost.score:.4g} by the command of --accuracy, and {cost.score_before:.4g} in float32"
+    elif cost.right is not None:
+        happened = f"is less often right, by {drop}"
+    else:
+        happened = f"gives another top-1 answer than the model as submitted for {drop}"
     raise BadState(
-        f"{paths.folder.name} in int8 {happened} {cost.drop:.1%} of the {cost.samples} calibration samples; --max-drop"
-        f" allows {spec.max_drop:.1%}: submit it with more samples, or in another precision"
+        f"{paths.folder.name} in int8 {happened}; --max-drop allows {spec.max_drop:.1%}: submit it with more samples,"
+        " or in another precision"
     )
 
 

@@ -176,7 +176,8 @@ class ImportRequest:
         folder: where to write the model's snapshot and the programs of its tasks; None to write nothing.
         board: the key of the boards that the target is for; empty for a device of this machine.
         calibrate: a file with inputs that the model is quantised with; empty not to quantise it.
-        max_drop: which part of its top-1 answers may change by that; None for any.
+        max_drop: which part of its top-1 answers may change by that, or of its accuracy be lost; None for any.
+        accuracy: the command that prints how good outputs are; empty for none.
         plan: decides about the operators that it names.
         memory_mb: how much memory activations may take, in megabytes; None for any.
         explore: how many tasks of other plans than this to add at most.
@@ -195,6 +196,7 @@ class ImportRequest:
     precision: AskedPrecision = "fp32"
     calibrate: str = ""
     max_drop: float | None = None
+    accuracy: str = ""
     plan: Plan = NOTHING
     memory_mb: float | None = None
     explore: int = 0

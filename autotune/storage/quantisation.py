@@ -59,6 +59,8 @@ class Quantisation:
         curve: The models that were measured to choose them, the fastest first.
         right: Which part of its answers are those of the labels; None without labels.
         right_before: The same of the model as submitted.
+        score: What the user's command says of its outputs, the greater the better; None without such a command.
+        score_before: The same of the model as submitted.
     """
 
     samples: Annotated[int, whole_number(1)]
@@ -69,10 +71,17 @@ class Quantisation:
     curve: tuple[MixedModel, ...] = ()
     right: Annotated[float, number(0, 1)] | None = None
     right_before: Annotated[float, number(0, 1)] | None = None
+    score: Annotated[float, number()] | None = None
+    score_before: Annotated[float, number()] | None = None
 
     @property
     def drop(self) -> float:
-        """Which part of the answers was right and is wrong now, on balance; without labels, which part changed."""
+        """By which part the score fell; with labels, which part of the answers was right and is wrong now, on balance.
+
+        With neither, which part of the answers changed.
+        """
+        if self.score is not None and self.score_before:
+            return (self.score_before - self.score) / abs(self.score_before)
         if self.right is None or self.right_before is None:
             return 1 - self.agreement
         return self.right_before - self.right
@@ -90,6 +99,8 @@ class Quantisation:
         )
 
     def _rightness(self) -> str:
+        if self.score is not None:
+            return f"; by your command it scores {self.score:.4g}, and {self.score_before:.4g} in float32"
         if self.right is None:
             return ""
         return f"; by the labels {self.right:.1%} of its answers are right, and {self.right_before:.1%} were"

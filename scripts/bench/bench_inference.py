@@ -86,6 +86,8 @@ def main() -> None:
     with busy(options.busy):
         rows = [row for folder in folders if (row := compared(folder, options)) is not None]
     print(table(rows, options))
+    if options.memory:
+        print(memory(rows))
     for name, report, _ in rows if options.kernels else []:
         print(kernels(name, report, options.kernels))
 
@@ -101,6 +103,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="loops that run beside and use a CPU each")
     parser.add_argument("--without", nargs="*", default=[], choices=[*_NEEDED, "untuned"], help="leave these out")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="also show the kernels that take most")
+    parser.add_argument("--memory", action="store_true", help="also show the peak memory of each runtime")
     parser.add_argument("--compile-untuned", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -233,6 +236,22 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], o
     beside = f"; {options.busy} busy loops beside" if options.busy else ""
     footer = f"Geometric mean {mean:.2f}; threads {sorted(threads)}; {os.uname().machine}{beside}"
     return "\n".join([*lines, "", footer])
+
+
+def memory(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) -> str:
+    """Markdown: the most memory that a model takes in each runtime while it is loaded and first run, in megabytes.
+
+    It is counted from what the process has when the runtime is imported: the median of the processes.
+    """
+    shown = [name for name in _TITLES if any(name in times for _, _, times in rows)]
+    lines = ["", f"| model | {' | '.join(_TITLES[name] for name in shown)} | ours / ONNX Runtime |"]
+    lines.append("|---" * (len(shown) + 2) + "|")
+    for model, _, times in rows:
+        peaks = {name: statistics.median(of.memory) / 1e6 for name, of in times.items()}
+        cells = [f"{peaks[name]:.0f}" if name in peaks else "" for name in shown]
+        share = f"{peaks['ours'] / peaks['onnxruntime']:.2f}" if peaks.get("onnxruntime") else ""
+        lines.append(f"| {model} | {' | '.join(cells)} | {share} |")
+    return "\n".join(lines)
 
 
 def kernels(name: str, report: Mapping[str, Any], most: int) -> str:

@@ -71,6 +71,17 @@ def test_by_labels_a_quantised_model_may_change_answers_that_were_wrong(
         export(workspace, Config(), paths, workspace.root / "out", print)
 
 
+def test_by_the_users_command_a_quantised_model_must_keep_its_score(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    cost = Quantisation(samples=200, error=0.04, agreement=0.9, score=-11.0, score_before=-10.0)
+    assert cost.drop == pytest.approx(0.1)
+    paths = make_job(precision="int8", max_drop=0.05, quantisation=cost)
+    says = r"in int8 scores -11 by the command of --accuracy, and -10 in float32; --max-drop allows 5.0%"
+    with pytest.raises(BadState, match=says):
+        export(workspace, Config(), paths, workspace.root / "out", print)
+
+
 def test_a_report_says_what_quantising_cost() -> None:
     cost = {"samples": 200, "error": 0.04, "agreement": 0.97}
     found = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 0.0, "threads": 2}

@@ -63,6 +63,7 @@ def read_model(
         board=board.key if board else "",
         calibrate=str(Path(options.calibrate).absolute()) if options.calibrate else "",
         max_drop=options.max_drop,
+        accuracy=options.accuracy or "",
         plan=read(Path(options.plan)).decisions() if options.plan is not None else NOTHING,
         memory_mb=options.memory_mb,
         explore=_most_alternatives(options, config) if options.explore else 0,
@@ -132,8 +133,8 @@ def _no_exploration(options: TuningOptions, config: Config) -> str:
 
 def _check_calibration(options: TuningOptions) -> None:
     if options.precision != "int8":
-        if options.calibrate or options.max_drop is not None:
-            raise BadInput("--calibrate and --max-drop are for --precision int8")
+        if options.calibrate or options.accuracy or options.max_drop is not None:
+            raise BadInput("--calibrate, --max-drop and --accuracy are for --precision int8")
         return
     if not options.calibrate:
         raise BadInput(

@@ -65,7 +65,7 @@ class Submission:
         """The options to read the model with: one that is quantised already is read as it is."""
         if self.quantisation is None:
             return self.options
-        return replace(self.options, precision="fp32", calibrate=None, max_drop=None)
+        return replace(self.options, precision="fp32", calibrate=None, max_drop=None, accuracy=None)
 
 
 def preview(submission: Submission, config: Config, progress: oneshot.TellProgress) -> ImportAnswer:

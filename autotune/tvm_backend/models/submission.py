@@ -61,7 +61,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
     quantisation = None
     if request.calibrate:
         progress("quantising to int8")
-        quantisation = source.quantise(Path(request.calibrate), request.max_drop)
+        quantisation = source.quantise(Path(request.calibrate), request.max_drop, request.accuracy)
     imported = _Importer(request, precision, source, target.lowered_for, progress).all()
     tasks = unite([item.tasks for item in imported])
     size = 0
@@ -233,12 +233,14 @@ class Source(Protocol):
             ModelError, DiskProblem
         """
 
-    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
         """Quantise it to 8 bits, so that `read` and `keep` take the result in its place.
 
         Args:
             calibration: The file with inputs to find the ranges of values with.
-            most_drop: Which part of the top-1 answers may change; None for any. Layers stay in floats for that.
+            most_drop: Which part of the top-1 answers may change, or of the accuracy be lost; None for any. Layers stay
+                in floats for that.
+            accuracy: The command that prints how good outputs are; "" for none.
 
         Raises:
             ModelError: It is no ONNX model, or cannot be quantised with these inputs.
@@ -268,10 +270,10 @@ class _OnnxFile:
         checks.check_runs(self._path, freeze(self._path, self._proto, self._values), model.inputs)
         return model
 
-    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
         from autotune.tvm_backend.models.onnx.quantise import quantise  # here, for the quantiser takes 0.2 s to load
 
-        self._proto, quantisation = quantise(self._path, self._proto, calibration, most_drop)
+        self._proto, quantisation = quantise(self._path, self._proto, calibration, most_drop, accuracy)
         return quantisation
 
     def keep(self, job: JobPaths) -> None:
@@ -292,7 +294,7 @@ class _ExportedProgram:
             fixed = Path(folder) / "model.pt2" if job is None else job.program
             return import_program(fixed, write_fixed(self._path, overrides, shapes.dims, fixed), shown=self._path)
 
-    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
         raise _no_quantisation(self._path, "a PyTorch program")
 
     def keep(self, job: JobPaths) -> None:
@@ -310,7 +312,7 @@ class _LiteFile:
         check_runs(self._flatbuffer)
         return model
 
-    def quantise(self, calibration: Path, most_drop: float | None) -> Quantisation:
+    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
         raise _no_quantisation(self._flatbuffer.path, "a TensorFlow Lite model")
 
     def keep(self, job: JobPaths) -> None:

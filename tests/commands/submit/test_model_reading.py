@@ -35,11 +35,14 @@ def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, precision: A
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        (TuningOptions(calibrate="data.npz"), "--calibrate and --max-drop are for --precision int8"),
-        (TuningOptions(max_drop=0.1), "--calibrate and --max-drop are for --precision int8"),
+        (TuningOptions(calibrate="data.npz"), "--max-drop and --accuracy are for --precision int8"),
+        (TuningOptions(max_drop=0.1), "--max-drop and --accuracy are for --precision int8"),
         (TuningOptions(precision="int8", calibrate="none.npz"), "cannot read none.npz: there is no such file"),
         (TuningOptions(precision="auto", calibrate="none.npz"), "cannot read none.npz: there is no such file"),
-        (TuningOptions(precision="auto", max_drop=0.1), "--calibrate and --max-drop are for --precision int8"),
+        (
+            TuningOptions(precision="auto", max_drop=0.1),
+            "--max-drop and --accuracy are for --precision int8",
+        ),
     ],
 )
 def test_calibration_that_makes_no_sense_is_refused(tmp_path: Path, options: TuningOptions, fault: str) -> None:

@@ -36,6 +36,7 @@ OF_MODELS = {
     "precision": ["bf16"],
     "calibrate": ["samples.npz"],
     "max_drop": ["1%"],
+    "accuracy": ["python score.py"],
     "plan": ["plan.json"],
     "memory_mb": ["64MB"],
     "explore": [],

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator, Sequence
+import math
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +46,7 @@ _QUANTISED = (
 
 
 def quantise(
-    path: Path, proto: ModelProto, calibration: Path, most_drop: float | None = None
+    path: Path, proto: ModelProto, calibration: Path, most_drop: float | None = None, accuracy: str = ""
 ) -> tuple[ModelProto, Quantisation]:
     """Quantise a model, but for the layers that have to stay in floats.
 
@@ -53,6 +56,7 @@ def quantise(
         calibration: A file of NumPy with an array for each input. Its first axis counts samples, or the rows of the
             batches that the model takes. It may have the right answers, too: an array `labels`, of indices.
         most_drop: By which part the answers on the calibration data may become worse; None for any.
+        accuracy: The command that prints how good outputs are, as `score` runs it; "" for none.
 
     Returns:
         The quantised model, and what quantising it cost on the calibration data.
@@ -70,11 +74,13 @@ def quantise(
         try:
             source = _simplified(proto, Path(folder) / "simplified.onnx")
             quantised = _quantised(source, samples, Path(folder) / "quantised.onnx")
-            answers = _Answers(proto, samples, labels)
+            answers = _Answers(proto, samples, labels, accuracy)
             whole = answers.cost(quantised)
             if most_drop is None or whole.within(most_drop):
                 return quantised, whole
             return mixed(MixedGraph(source, quantised, samples[0]), answers.cost, answers.few().cost, whole, most_drop)
+        except _CommandFailed:
+            raise
         except Exception as error:  # ONNX, ONNX Runtime and its quantiser have no common class of exceptions
             raise ModelError(f"cannot quantise {path} with {calibration}: {first_line(error)}") from error
 
@@ -114,6 +120,40 @@ def read_labels(path: Path) -> npt.NDArray[Any] | None:
     if labels is not None and labels.dtype.kind not in "iu":
         raise ModelError(f"{path}: labels are the indices of the right answers, and these are {labels.dtype}")
     return None if labels is None else np.asarray(labels).ravel()
+
+
+def score(command: str, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> float:
+    """Return the number that a command prints for outputs: the last line of what it prints.
+
+    The path of a file of NumPy is added to its words. The file has an array for each output, by its name, with what the
+    model put out for each sample along its first axis.
+
+    Raises:
+        ModelError: It cannot be run, fails, or prints something else.
+    """
+    with scratch_folder("outputs") as folder:
+        file = Path(folder) / "outputs.npz"
+        np.savez(file, **{name: np.stack(values) for name, values in outputs.items()})
+        try:
+            ended = subprocess.run([*shlex.split(command), str(file)], capture_output=True, text=True, check=False)
+        except (OSError, ValueError) as error:
+            raise _CommandFailed(f"cannot run the command {command!r} of --accuracy: {error}") from error
+    said = (ended.stderr if ended.returncode else ended.stdout).strip().splitlines() or ["nothing"]
+    if ended.returncode:
+        raise _CommandFailed(
+            f"the command {command!r} of --accuracy failed with exit code {ended.returncode}: {said[-1]}"
+        )
+    try:
+        number = float(said[-1])
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise _CommandFailed(f"the command {command!r} of --accuracy must print a number, and prints {said[-1]!r}")
+    return number
+
+
+class _CommandFailed(ModelError):
+    """The user's command is to blame, and not the model."""
 
 
 def _batches(path: Path, item: ValueInfoProto, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
@@ -189,14 +229,19 @@ class _Answers:
     Both run without optimisations, so that a quantised one computes what it says and saturates nowhere.
     """
 
-    def __init__(self, proto: ModelProto, samples: Sequence[Arrays], labels: npt.NDArray[Any] | None = None) -> None:
+    def __init__(
+        self, proto: ModelProto, samples: Sequence[Arrays], labels: npt.NDArray[Any] | None, accuracy: str
+    ) -> None:
         session = open_session(proto, ())
+        self._names = [item.name for item in session.get_outputs()]
+        self._accuracy = accuracy
         self._samples = samples
         self._exact = [session.run(None, dict(sample)) for sample in samples]
         self._labels = labels
         self._answers = _top(self._exact)
         if labels is not None and labels.shape != self._answers.shape:
             raise ModelError(f"there are {labels.size} labels, and {self._answers.size} answers")
+        self._score = self._scored(self._exact)
 
     def few(self) -> _Answers:
         """Those of the first samples, for what is asked often: the errors of its outputs."""
@@ -205,6 +250,7 @@ class _Answers:
         few._exact = self._exact[:_FEW]
         few._answers = _top(few._exact)
         few._labels = None
+        few._accuracy = ""
         return few
 
     def cost(self, quantised: ModelProto) -> Quantisation:
@@ -214,10 +260,18 @@ class _Answers:
         error = max(_difference(*pair) for pair in pairs)
         answers = _top(outputs)
         cost = Quantisation(len(self._samples), error, float((answers == self._answers).mean()))
+        if self._accuracy:
+            return replace(cost, score=self._scored(outputs), score_before=self._score)
         if self._labels is None:
             return cost
         right, right_before = (float((item == self._labels).mean()) for item in (answers, self._answers))
         return replace(cost, right=right, right_before=right_before)
+
+    def _scored(self, outputs: Sequence[Sequence[npt.NDArray[Any]]]) -> float | None:
+        if not self._accuracy:
+            return None
+        by_output = zip(self._names, zip(*outputs, strict=True), strict=True)
+        return score(self._accuracy, dict(by_output))
 
 
 def _top(outputs: Sequence[Sequence[npt.NDArray[Any]]]) -> npt.NDArray[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import zipfile
 
 import numpy as np
@@ -59,6 +61,68 @@ def test_by_labels_the_cost_is_how_much_less_often_it_is_right(calibration, tmp_
     assert cost.drop == pytest.approx(0.75 - cost.right)
     assert cost.drop < 1 - cost.agreement or cost.agreement == 1
     assert f"by the labels {cost.right:.1%} of its answers are right, and 75.0% were" in cost.text()
+
+
+def python(tmp_path, code):
+    """A command that runs a program of Python."""
+    program = tmp_path / "a score.py"
+    program.write_text(f"import sys\nimport numpy as np\noutputs = np.load(sys.argv[1])\n{code}\n")
+    return shlex.join([sys.executable, str(program)])
+
+
+def test_by_the_users_command_the_cost_is_how_much_lower_the_score_is(calibration, tmp_path):
+    command = python(tmp_path, "print('the score:')\nprint(outputs[outputs.files[0]].std())")
+    net = convolutional()
+    proto, cost = quantise(tmp_path / "model.onnx", net.model(), calibration(input=rows()), accuracy=command)
+    scores = []
+    for model in (net.model(), proto):
+        session = open_session(model, ())
+        scores.append(np.std([session.run(None, {"input": row[None]})[0] for row in rows()]))
+    assert cost.score_before == pytest.approx(scores[0])
+    assert cost.score == pytest.approx(scores[1])
+    assert cost.score != cost.score_before
+    assert cost.drop == pytest.approx((cost.score_before - cost.score) / cost.score_before)
+    assert f"by your command it scores {cost.score:.4g}, and {cost.score_before:.4g} in float32" in cost.text()
+
+
+def test_layers_stay_in_floats_until_the_users_command_is_satisfied(calibration, tmp_path):
+    np.save(tmp_path / "exact.npy", np.zeros(0))
+    command = python(
+        tmp_path,
+        f"""values = outputs[outputs.files[0]]
+exact = np.load({str(tmp_path / "exact.npy")!r})
+if not exact.size:
+    np.save({str(tmp_path / "exact.npy")!r}, values)
+    exact = values
+print(1 - np.abs(values - exact).max() / np.abs(exact).max())""",
+    )
+    model = convolutional().model()
+    _, whole = quantise(tmp_path / "model.onnx", model, calibration(input=rows()), accuracy=command)
+    limit = whole.drop / 2
+    _, kept = quantise(tmp_path / "model.onnx", model, calibration(input=rows()), limit, command)
+    assert kept.drop <= limit
+    assert kept.floats
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("sys.exit('no such output: logits')", "failed with exit code 1: no such output: logits"),
+        ("print('0.9 or so')", "must print a number, and prints '0.9 or so'"),
+        ("print(float('nan'))", "must print a number, and prints 'nan'"),
+        ("", "must print a number, and prints 'nothing'"),
+    ],
+)
+def test_a_command_that_gives_no_score_is_refused_with_what_it_says(calibration, tmp_path, code, says):
+    data = calibration(input=rows(2))
+    with pytest.raises(ModelError, match=f"of --accuracy {says}"):
+        quantise(tmp_path / "model.onnx", convolutional().model(), data, accuracy=python(tmp_path, code))
+
+
+def test_a_command_that_cannot_be_run_is_named(calibration, tmp_path):
+    data = calibration(input=rows(2))
+    with pytest.raises(ModelError, match="cannot run the command 'no-such-program' of --accuracy: .*No such file"):
+        quantise(tmp_path / "model.onnx", convolutional().model(), data, accuracy="no-such-program")
 
 
 @pytest.mark.parametrize(
