@@ -133,7 +133,8 @@ def score(command: str, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> fl
     """
     with scratch_folder("outputs") as folder:
         file = Path(folder) / "outputs.npz"
-        np.savez(file, **{name: np.stack(values) for name, values in outputs.items()})
+        arrays: dict[str, Any] = {name: np.stack(values) for name, values in outputs.items()}
+        np.savez(file, **arrays)
         try:
             ended = subprocess.run([*shlex.split(command), str(file)], capture_output=True, text=True, check=False)
         except (OSError, ValueError) as error:
