@@ -6,6 +6,7 @@ The modules of several sets of shapes are joined into one, with a function for e
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.submitted import submitted
+from autotune.tvm_backend.export.weights import map_weights
 from autotune.tvm_backend.kernels.compile import linking, lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
@@ -94,9 +96,20 @@ class JobModel:
             The module as it was lowered, and the executable.
         """
         lowered = lower_tuned(self.prepared, self.programs, best, self.target, cuda_graph=cuda_graph)
-        executable = build_lowered(lowered, self.target)
-        executable.export_library(str(library), fcompile=linking(self.target))
-        return lowered, executable
+        return lowered, self._write(lowered, library)
+
+    def _write(self, lowered: IRModule, library: Path) -> Executable:
+        if self.target.kind.name != "llvm":
+            executable = build_lowered(lowered, self.target)
+            executable.export_library(str(library), fcompile=linking(self.target))
+            return executable
+        triple = str(self.target.attrs.get("mtriple") or "")
+        module, weights = map_weights(lowered, triple)
+        executable = build_lowered(module, self.target)
+        with tempfile.TemporaryDirectory() as folder:
+            objects = weights.objects(Path(folder), triple)
+            executable.export_library(str(library), fcompile=linking(self.target, objects=objects))
+        return executable
 
     def compile_untuned(self, library: Path) -> None:
         """Write the library that TVM makes by default."""

@@ -74,23 +74,24 @@ def lowering(module: IRModule, target: Target) -> PassContext:
     return PassContext(opt_level=_OPT_LEVEL, config=config)
 
 
-def linking(target: Target, *, pool: bool = True) -> Callable[..., None]:
+def linking(target: Target, *, pool: bool = True, objects: Sequence[str] = ()) -> Callable[..., None]:
     """Return a function that links object files of a target to a shared library.
 
     Args:
         target: The target.
         pool: Whether a library for the CPUs of this machine brings our thread pool along. All others run on that of
             TVM's runtime, which `autotune.tvm_backend.kernels.run_board` configures on boards.
+        objects: Other object files that belong to the library.
     """
     triple = str(target.attrs.get("mtriple") or "")
     has_pool = pool and target.kind.name == "llvm" and not triple
 
-    def link(output: str, objects: Sequence[str], *_: object, **__: object) -> None:
+    def link(output: str, compiled: Sequence[str], *_: object, **__: object) -> None:
         with tempfile.TemporaryDirectory() as folder:
             threads = Path(folder, "threads.o")
             if has_pool:
                 threads.write_bytes(pool_object())
-            link_shared(output, [*objects, *([str(threads)] if has_pool else [])], triple=triple)
+            link_shared(output, [*compiled, *objects, *([str(threads)] if has_pool else [])], triple=triple)
 
     return link
 
