@@ -20,7 +20,7 @@ from autotune.tvm_backend.bfloat16.expression import Elementwise, Kernel, Node, 
 from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.bfloat16.programs import LANES, number
 from autotune.tvm_backend.integer.packing import by_channel
-from autotune.tvm_backend.passes.rewrite import Rewriter, static_shape, variables
+from autotune.tvm_backend.passes.rewrite import Rewriter, op_name, static_shape, variables
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
 Shape = tuple[int, ...]
@@ -63,10 +63,14 @@ class PackedGraph(Rewriter):
         self.everywhere = computes_bfloat16(target)
         self._tensors: dict[Var, _Tensor] = {}
         self._nodes: dict[Var, Node] = {}
+        self._splits: dict[Var, Expr] = {}  # of images; one whose parts are all read as images is never emitted
         values = [item.value for block in self.function.body.blocks for item in block.bindings]
         self._uses = Counter(var for value in (*values, self.function.body.body) for var in variables(value))
 
     def visit(self, var: Var, value: Expr) -> None:
+        if op_name(value) == "relax.split" and self.is_packed(value.args[0], is_image=True):
+            self._splits[var] = value
+            return
         shape = static_shape(value)
         floats = shape and str(value.ty.dtype) == FLOAT and all(shape)
         made = self.operator(value) if floats else None
@@ -82,6 +86,8 @@ class PackedGraph(Rewriter):
 
     def plain(self, var: Var) -> Expr:
         tensor = self._tensors.get(var)
+        if tensor is None and var in self._splits:
+            tensor = self._tensors[var] = _Tensor((), False, self.emit(self.rebuild(self._splits[var])))
         if tensor is None:
             return var
         if tensor.plain is None:
@@ -99,6 +105,10 @@ class PackedGraph(Rewriter):
             shape = static_shape(var)
             self._tensors[var] = _Tensor(shape, len(shape) == 4, var)
         return self._tensors[var]
+
+    def split(self, var: Var) -> Expr | None:
+        """Return the operator that a variable has the parts of an image from; None if it is something else."""
+        return self._splits.get(var)
 
     def has_layout(self, var: Var, *, is_image: bool) -> bool:
         """Return whether a variable is an image, or rows. One that has no packed form yet may be either."""

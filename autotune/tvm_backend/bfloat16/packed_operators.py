@@ -19,7 +19,7 @@ from autotune.tvm_backend.bfloat16.instructions import dot_instructions
 from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.bfloat16.programs import LANES, PAIR
 from autotune.tvm_backend.integer.packing import filled
-from autotune.tvm_backend.passes.convolution import Window
+from autotune.tvm_backend.passes.convolution import Window, repeats
 from autotune.tvm_backend.passes.rewrite import (
     is_tensor_constant,
     op_name,
@@ -52,6 +52,8 @@ def bfloat16_kernels(mod: IRModule, target: Target) -> IRModule:
 
 class _Operators(PackedGraph):
     def operator(self, value: Expr) -> tuple[Node, bool] | None:
+        if isinstance(value, relax.TupleGetItem):
+            return _part(self, value)
         handler = _HANDLERS.get(op_name(value))
         return handler(self, value) if handler else None
 
@@ -319,6 +321,58 @@ def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     return Kernel(make), True
 
 
+def _part(graph: PackedGraph, part: Any) -> tuple[Node, bool] | None:
+    """A part of channels that were split."""
+    split: Any = graph.split(part.tuple_value)
+    if split is None or int(split.attrs.axis) % len(static_shape(split.args[0])) != 1:
+        return None
+    sizes = [int(item.shape.values[1]) for item in split.ty.fields]
+    return _some_channels(graph, split.args[0], sum(sizes[: part.index]), sizes[part.index])
+
+
+def _slice(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """A slice of channels."""
+    data, axes, begins, _, *strides = call.args
+    if len(axes) != 1 or int(axes[0].value) % len(static_shape(data)) != 1:
+        return None
+    if any(int(item.value) != 1 for numbers in strides for item in numbers):
+        return None
+    first = int(begins[0].value)
+    channels = static_shape(data)[1]
+    return _some_channels(graph, data, max(first + channels, 0) if first < 0 else first, static_shape(call)[1])
+
+
+def _some_channels(graph: PackedGraph, data: Expr, first: int, count: int) -> tuple[Node, bool] | None:
+    """So many channels of an image, from one on."""
+    if not graph.is_packed(data, is_image=True) or first % LANES or count % LANES:
+        return None
+
+    def make() -> Expr:
+        image = graph.packed(data)
+        shape = static_shape(image)
+        program = programs.slice_program(shape, first // LANES, count // LANES)
+        return graph.kernel(program, "bfloat16_slice", [image], (*shape[:3], count // LANES, LANES), DTYPE)
+
+    return Kernel(make), True
+
+
+def _resize(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """An image whose pixels are repeated a whole number of times."""
+    data = call.args[0]
+    factors = repeats(call)
+    if not graph.is_packed(data, is_image=True) or factors is None:
+        return None
+
+    def make() -> Expr:
+        image = graph.packed(data)
+        shape = static_shape(image)
+        result = (shape[0], shape[1] * factors[0], shape[2] * factors[1], *shape[3:])
+        program = programs.enlarge_program(shape, factors)
+        return graph.kernel(program, "bfloat16_enlarge", [image], result, DTYPE)
+
+    return Kernel(make), True
+
+
 _HANDLERS: Mapping[str, _Handler] = {
     "relax.nn.conv2d": _conv2d,
     "relax.matmul": _matmul,
@@ -330,4 +384,6 @@ _HANDLERS: Mapping[str, _Handler] = {
     "relax.reshape": _reshape,
     "relax.squeeze": _reshape,
     "relax.concat": _concat,
+    "relax.strided_slice": _slice,
+    "relax.image.resize2d": _resize,
 }

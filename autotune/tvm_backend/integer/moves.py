@@ -12,6 +12,7 @@ from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.quantity import Quantity
+from autotune.tvm_backend.passes.convolution import repeats
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
@@ -80,19 +81,12 @@ def rows_of_bytes(graph: IntegerGraph, var: Expr, value: Expr) -> bool:
 def resize(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Repeat pixels a whole number of times."""
     call = quantised.value
-    attrs = call.attrs
     data = graph.quantised_operand(call.args[0])
-    if data is None or graph.quantity(data) != quantised.quantity or str(attrs.method) != "nearest_neighbor":
-        return None
-    before = static_shape(data)[2:]
-    after = quantised.shape[2:]
-    factors = tuple(large // small for large, small in zip(after, before, strict=True))
-    whole = all(small * factor == large for small, factor, large in zip(before, factors, after, strict=True))
-    modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
-    down = modes in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round"))
-    if not whole or not down or (modes[0] == "half_pixel" and max(factors) > 2) or str(attrs.layout) != "NCHW":
+    factors = repeats(call)
+    if data is None or factors is None or graph.quantity(data) != quantised.quantity:
         return None
     image = graph.image(data)
     batch, _, _, chunks, lanes = static_shape(image)
-    program = byte_kernels.enlarge_kernel(static_shape(image), (factors[0], factors[1]))
-    return Forms(image=graph.kernel(program, "integer_enlarge", [image], (batch, *after, chunks, lanes), "uint8"))
+    program = byte_kernels.enlarge_kernel(static_shape(image), factors)
+    result = (batch, *quantised.shape[2:], chunks, lanes)
+    return Forms(image=graph.kernel(program, "integer_enlarge", [image], result, "uint8"))

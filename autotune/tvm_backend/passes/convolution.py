@@ -303,3 +303,17 @@ def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> Any:
         return data[n, channel // block, h // down, w // right, channel % block]
 
     return te.compute(shape, element, name="spread")
+
+
+def repeats(resize: Call) -> tuple[int, int] | None:
+    """Return how often a resize repeats each pixel of an image (N, C, H, W) down and right; None if it does not."""
+    attrs = resize.attrs
+    before = static_shape(resize.args[0])[2:]
+    after = static_shape(resize)[2:]
+    modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
+    down = modes in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round"))
+    if str(attrs.method) != "nearest_neighbor" or str(attrs.layout) != "NCHW" or not down or len(before) != 2:
+        return None
+    high, wide = (large // small for large, small in zip(after, before, strict=True))
+    whole = (before[0] * high, before[1] * wide) == after
+    return (high, wide) if whole and (modes[0] == "asymmetric" or max(high, wide) <= 2) else None

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from tvm import relax
 
 from autotune.tvm_backend.bfloat16.elements import numbers, rounded
@@ -131,6 +131,39 @@ def test_a_value_that_several_operators_read(compiled, cpu):
     net.add("Add", net.add("Mul", other, scale), shared)
     net.add("Concat", net.last, shared, axis=1)
     net.conv(64, 10, 1)
+    _, error = compiled(net, cpu)
+    assert error < 2 * _ROUNDED
+
+
+def test_parts_of_channels_and_enlarged_images_stay_in_bfloat16(compiled, cpu):
+    """As in a detector: channels are split, one part goes on, and all are put together; an image is enlarged."""
+    net = Network((1, 16, 6, 6))
+    net.add("Relu", net.conv(16, 64, pads=[1, 1, 1, 1]))
+    net.nodes.append(helper.make_node("Split", [net.last], ["first", "second"], axis=1))
+    net.last = "second"
+    value = net.add("Add", net.add("Relu", net.conv(32, 32, pads=[1, 1, 1, 1])), "second")
+    net.add("Concat", "first", "second", value, axis=1)
+    scales = net.constant(np.array([1, 1, 2, 2], np.float32))
+    modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    net.add("Resize", net.conv(96, 48, 1), "", scales, mode="nearest", **modes)
+    bounds = [net.constant(np.array([number])) for number in (16, 48, 1)]
+    net.add("Slice", net.last, *bounds)
+    net.conv(32, 16, 1)
+    _, error = compiled(net, cpu)
+    assert error < 3 * _ROUNDED
+    moved = {"bfloat16_slice", "bfloat16_enlarge", "bfloat16_concat"}
+    assert moved < compiled.kernels
+    assert not [name for name in compiled.kernels if "split" in name or "resize" in name or "strided" in name]
+    assert "bfloat16_pack" in compiled.kernels  # of the input
+
+
+def test_a_split_that_others_read_too_is_there_for_them(compiled, cpu):
+    net = Network((1, 16, 6, 6))
+    net.add("Relu", net.conv(16, 48, pads=[1, 1, 1, 1]))
+    net.nodes.append(helper.make_node("Split", [net.last], ["first", "second"], axis=1))
+    net.nodes.append(helper.make_node("Softmax", ["second"], ["soft"], axis=1))
+    net.last = "first"
+    net.add("Add", net.add("Relu", net.conv(24, 24, pads=[1, 1, 1, 1])), "soft")
     _, error = compiled(net, cpu)
     assert error < 2 * _ROUNDED
 
