@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -79,32 +79,25 @@ def map_weights(lowered: IRModule, triple: str = "") -> tuple[IRModule, MappedWe
 
 def _asking(function: Function, numbers: dict[Any, int], arrays: list[Array]) -> Function:
     """A function whose kernels get large weights from the library."""
-    weights: dict[int, Var] = {}
-
-    def argument(expr: Expr) -> Iterator[Binding]:
-        """Yield what binds a weight that is not bound yet."""
-        number = _number(expr, numbers, arrays)
-        if number is not None and number not in weights:
-            weights[number] = relax.Var(f"weight{number}", expr.ty)
-            call = relax.Call(relax.ExternFunc(_FUNCTION), [relax.prim_value(number)], ty_args=[expr.ty])
-            yield relax.VarBinding(weights[number], call)
-
-    def bindings() -> Iterator[Binding]:
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                value = binding.value
-                if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
-                    yield binding
-                    continue
-                for expr in value.args:
-                    yield from argument(expr)
-                known = [_number(expr, numbers, arrays) for expr in value.args]
-                args = [expr if at is None else weights[at] for expr, at in zip(value.args, known, strict=True)]
-                yield relax.VarBinding(binding.var, relax.Call(value.op, args, value.attrs, value.ty_args))
-
-    if not all(isinstance(binding, relax.VarBinding) for block in function.body.blocks for binding in block.bindings):
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    if not all(isinstance(binding, relax.VarBinding) for binding in bindings):
         return function
-    return with_blocks(function, [relax.BindingBlock(list(bindings()))])
+    weights: dict[int, Var] = {}
+    asking: list[Binding] = []
+    for binding in bindings:
+        value = binding.value
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
+            large = [_number(expr, numbers, arrays) for expr in value.args]
+            for number, expr in zip(large, value.args, strict=True):
+                if number is not None and number not in weights:
+                    weights[number] = relax.Var(f"weight{number}", expr.ty)
+                    call = relax.Call(relax.ExternFunc(_FUNCTION), [relax.prim_value(number)], ty_args=[expr.ty])
+                    asking.append(relax.VarBinding(weights[number], call))
+            pairs = zip(value.args, large, strict=True)
+            args = [expr if number is None else weights[number] for expr, number in pairs]
+            binding = relax.VarBinding(binding.var, relax.Call(value.op, args, value.attrs, value.ty_args))
+        asking.append(binding)
+    return with_blocks(function, [relax.BindingBlock(asking)])
 
 
 def _number(expr: Expr, numbers: dict[Any, int], arrays: list[Array]) -> int | None:
@@ -141,9 +134,9 @@ entry:
   %argument = getelementptr i8, ptr %arguments, i64 8
   %number = load i64, ptr %argument, align 8
   %place = getelementptr [{count} x ptr], ptr @handles, i64 0, i64 %number
-  %known = load atomic ptr, ptr %place acquire, align 8
-  %is_known = icmp ne ptr %known, null
-  br i1 %is_known, label %give, label %make
+  %old = load atomic ptr, ptr %place acquire, align 8
+  %is_there = icmp ne ptr %old, null
+  br i1 %is_there, label %give, label %make
 make:
   %tensor = getelementptr [{count} x {layout}], ptr @tensors, i64 0, i64 %number
   %failed = call i32 @TVMFFITensorFromDLPack(ptr %tensor, i32 {alignment}, i32 1, ptr %made)
@@ -154,7 +147,7 @@ keep:
   store atomic ptr %new, ptr %place release, align 8
   br label %give
 give:
-  %handle = phi ptr [ %known, %entry ], [ %new, %keep ]
+  %handle = phi ptr [ %old, %entry ], [ %new, %keep ]
   %counted = call i32 @TVMFFIObjectIncRef(ptr %handle)
   store i32 70, ptr %result, align 8
   %padding = getelementptr i8, ptr %result, i64 4
