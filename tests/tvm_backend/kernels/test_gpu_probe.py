@@ -20,10 +20,11 @@ SCRIPT = """
 import json, sys
 from autotune.errors import MachineProblem
 from autotune.machine.gpus import cuda_devices
-from autotune.tvm_backend.kernels import gpu_probe
 from autotune.tvm_backend.load import load_tvm
 
 load_tvm("cuda")
+from autotune.tvm_backend.kernels import gpu_probe  # now, for PyTorch would bring a newer runtime of CUDA
+
 for fault, arch, shape, answers in json.loads(sys.argv[1]):
     open(sys.argv[2] + "/fault", "w").write(fault)
     target = {"kind": "cuda", "arch": arch, "host": {"kind": "llvm"}}
