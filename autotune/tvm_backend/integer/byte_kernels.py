@@ -216,6 +216,13 @@ def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
     return scheduled([*images, constants, result])
 
 
+def slice_kernel(shape: Sequence[int], first: int, count: int) -> Any:
+    """The program that copies so many chunks of channels of an image, from one on."""
+    data = image(shape)
+    result = _compute((*shape[:3], count, shape[4]), lambda n, y, x, chunk, lane: data[n, y, x, chunk + first, lane])
+    return scheduled([data, result])
+
+
 def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int]) -> Any:
     """The program that repeats each pixel of an image so many times down and right."""
     batch, height, width, chunks, lanes = shape

@@ -49,6 +49,26 @@ def _concat_images(graph: IntegerGraph, tensors: Sequence[Expr], quantised: Quan
     return Forms(image=graph.kernel(program, "integer_concat", [*images, constants], shape, "uint8"))
 
 
+def part(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+    """Take a part of channels that were split, which is requantised on the way."""
+    split: Any = graph.value(quantised.value.tuple_value)
+    if op_name(split) != "relax.split" or len(quantised.shape) != 4 or quantised.limits != (0, LARGEST):
+        return None
+    data = graph.quantised_operand(split.args[0])
+    sizes = [int(item.shape.values[1]) for item in split.ty.fields]
+    first = sum(sizes[: quantised.value.index])
+    count = sizes[quantised.value.index]
+    if data is None or int(split.attrs.axis) % 4 != 1 or first % LANES or count % LANES:
+        return None
+    image = graph.image(data)
+    program = byte_kernels.slice_kernel(static_shape(image), first // LANES, count // LANES)
+    result = (*static_shape(image)[:3], count // LANES, LANES)
+    cut = graph.kernel(program, "integer_slice", [image], result, "uint8")
+    given = graph.quantity(data)
+    same = given == quantised.quantity
+    return Forms(image=cut if same else graph.looked_up(cut, quantised.quantity.bytes_of(given.numbers())))
+
+
 def _fields(graph: IntegerGraph, expr: Expr) -> list[Expr]:
     value = graph.value(expr)
     return list(value.fields) if isinstance(value, relax.Tuple) else []

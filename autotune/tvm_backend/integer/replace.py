@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from tvm import relax
 
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.integer.layers import (
@@ -20,7 +21,7 @@ from autotune.tvm_backend.integer.layers import (
     scaled_result,
     whole_result,
 )
-from autotune.tvm_backend.integer.moves import concat, moved, resize, rows_of_bytes
+from autotune.tvm_backend.integer.moves import concat, moved, part, resize, rows_of_bytes
 from autotune.tvm_backend.integer.pointwise import add, multiply, table
 from autotune.tvm_backend.integer.pooling import adaptive_pool, average_pool, max_pool, mean
 from autotune.tvm_backend.integer.quantity import Quantity
@@ -92,7 +93,7 @@ def _integer(graph: IntegerGraph, var: Expr, call: Expr, quantity: Quantity) -> 
     if op_name(call) != "relax.quantize":
         return _HANDLERS[op_name(call)](graph, var, Quantised(call, quantity, (0, LARGEST), shape))
     limits, value = _peeled(graph, call.args[0], quantity)
-    handler = _HANDLERS.get(op_name(value))
+    handler = part if isinstance(value, relax.TupleGetItem) else _HANDLERS.get(op_name(value))
     form = handler(graph, var, Quantised(value, quantity, limits, shape)) if handler else None
     return form or table(graph, var, call.args[0], quantity)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ def quantised(tmp_path):
         weights: QuantType = QuantType.QInt8,
         per_channel: bool = True,
         format: QuantFormat = QuantFormat.QDQ,
+        without: Sequence[str] = (),
     ) -> Path:
         source = tmp_path / "floats.onnx"
         onnx.save(onnx.shape_inference.infer_shapes(network.model()), source)
@@ -132,6 +134,7 @@ def quantised(tmp_path):
             per_channel=per_channel,
             activation_type=activations,
             weight_type=weights,
+            nodes_to_exclude=list(without),
         )
         return result
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from onnx import helper
 from onnxruntime.quantization import QuantType
 
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.passes.prepare import prepare
 from tests.tvm_backend.integer.conftest import Network, differences, kernels
 
 _IMAGE = (1, 3, 12, 12)
@@ -65,6 +69,23 @@ def test_a_concatenation_of_images_with_other_scales(quantised, cpu):
     net.add("Concat", *parts, axis=1)
     net.conv(64, 16)
     assert differences(quantised(net), cpu) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("without", [(), ("split",)], ids=["one scale", "scales of their own"])
+def test_parts_of_channels_that_were_split(quantised, cpu, without):
+    net = Network((1, 16, 6, 6))
+    net.nodes.append(helper.make_node("Split", [net.conv(16, 48)], ["first", "second"], "split", axis=1))
+    split = net.constant(np.array([16, 32]))
+    net.nodes[-1].input.append(split)
+    net.last = "second"
+    net.add("Concat", "first", net.add("Relu", net.conv(32, 16, 1)), axis=1)
+    net.conv(32, 16)
+    path = quantised(net, without=without)
+    assert differences(path, cpu) == (0.0, 0.0)
+    prepared = prepare(read_model(path, {}).module, cpu)
+    names = [item.name_hint for item in prepared.get_global_vars()]
+    assert any("integer_slice" in name for name in names)
+    assert not [name for name in names if "split" in name]
 
 
 def test_rows_that_are_no_whole_vectors(quantised, cpu):
