@@ -33,8 +33,7 @@ class Dot:
         lanes: Sums that it computes, i.
         features: Of the CPU, as LLVM names them.
         narrow: Whether weights must lie in -64..63, as otherwise sums of two products would saturate.
-        registers: Those that the sums and the weights of a tile may fill, in units of `lanes`: what is left of all is
-            for what a step makes of the weights and for the data.
+        registers: Those that the sums and the weights of a tile may fill, in units of `lanes`.
         words: Whether it reads data as 16-bit words, and weights in the order of `channel_at`.
         rate: The multiply-adds that a CPU does with it at most for each one of float32: those of one of its multiplying
             instructions for each lane.
@@ -62,8 +61,8 @@ DOTS = (
     Dot("autotune_vpdpbusd_512", 16, ("avx512vnni",), 31),
     Dot("autotune_vpdpbusd_256_evex", 8, ("avx512vnni", "avx512vl"), 31),
     Dot("autotune_vpdpbusd_256", 8, ("avxvnni",), 14),
-    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 12, narrow=True, rate=2.0),
-    Dot("autotune_pmaddwd_words_256", 8, ("avx2",), 10, words=True, rate=2.0),
+    Dot("autotune_pmaddubsw_256", 8, ("avx2",), 16, narrow=True, rate=2.0),
+    Dot("autotune_pmaddwd_words_256", 8, ("avx2",), 16, words=True, rate=2.0),
 )
 DEPTHWISE = Dot("autotune_depthwise_vpdpbusd_512", 16, ("avx512vnni", "avx512vbmi"), 24)
 
