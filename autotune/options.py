@@ -142,7 +142,7 @@ class JobOptions:
     accuracy: str | None = _option(
         None,
         "How good an int8 job is: prints a number, the greater the better, for the file OUTPUTS.npz that is added to"
-        " this command. It has an array for each output, with a row for each sample.",
+        " this command. It has an array for each output, whose first axis counts the runs of the model.",
         metavar="COMMAND",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -80,8 +81,9 @@ class Quantisation:
 
         With neither, which part of the answers changed.
         """
-        if self.score is not None and self.score_before:
-            return (self.score_before - self.score) / abs(self.score_before)
+        if self.score is not None and self.score_before is not None:
+            lost = self.score_before - self.score
+            return lost / abs(self.score_before) if self.score_before else (math.inf if lost > 0 else 0.0)
         if self.right is None or self.right_before is None:
             return 1 - self.agreement
         return self.right_before - self.right

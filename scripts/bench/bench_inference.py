@@ -249,7 +249,7 @@ def memory(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) 
     for model, _, times in rows:
         peaks = {name: statistics.median(of.memory) / 1e6 for name, of in times.items()}
         cells = [f"{peaks[name]:.0f}" if name in peaks else "" for name in shown]
-        share = f"{peaks['ours'] / peaks['onnxruntime']:.2f}" if peaks.get("onnxruntime") else ""
+        share = f"{peaks['ours'] / peaks['onnxruntime']:.2f}" if "onnxruntime" in peaks else ""
         lines.append(f"| {model} | {' | '.join(cells)} | {share} |")
     return "\n".join(lines)
 

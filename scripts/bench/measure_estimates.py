@@ -73,7 +73,7 @@ def _autotune(workspace: Path, *words: str) -> Any:
     command = [sys.executable, "-m", "autotune", "--workspace", str(workspace), *words, "--json"]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
-        sys.exit(ended.stderr.strip().splitlines()[-1])
+        sys.exit(ended.stderr.strip() or f"autotune {words[0]} ended with exit code {ended.returncode}")
     return json.loads(ended.stdout)
 
 

@@ -106,7 +106,8 @@ def _number(expr: Expr, numbers: dict[Any, int], arrays: list[Array]) -> int | N
         return None
     if expr.value not in numbers:
         value = expr.value.numpy()
-        if value.nbytes < LARGE_BYTES or value.dtype.kind not in _CODES:
+        plain = value.dtype.kind in _CODES and str(value.dtype) == str(expr.ty.dtype)  # not two elements in a byte
+        if value.nbytes < LARGE_BYTES or not plain:
             return None
         numbers[expr.value] = len(arrays)
         arrays.append(value)
@@ -163,14 +164,14 @@ fail:
 
 def _write_function(path: Path, arrays: Sequence[Array], triple: str) -> None:
     """Write the function that returns a weight by its number as an object file."""
-    places = _offsets(arrays)
+    *places, size = _offsets(arrays)
     head = f'target triple = "{triple or architecture("") + "-unknown-linux-gnu"}"\n'
     code = _CODE.format(
-        size=places[-1],
+        size=size,
         count=len(arrays),
         layout=_LAYOUT,
         extents="\n".join(_extents(number, array) for number, array in enumerate(arrays)),
-        tensors=", ".join(_tensor(number, *pair) for number, pair in enumerate(zip(arrays, places, strict=False))),
+        tensors=", ".join(_tensor(number, *pair) for number, pair in enumerate(zip(arrays, places, strict=True))),
         function=_FUNCTION,
         alignment=_ALIGNMENT,
     )
@@ -201,7 +202,9 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_NAMES = b"\0autotune_weight_bytes\0"
-_SECTION_NAMES = b"\0.rodata\0.symtab\0.strtab\0.shstrtab\0.note.GNU-stack\0"
+_SECTION_NAMES = b"\0.lrodata\0.symtab\0.strtab\0.shstrtab\0.note.GNU-stack\0"
+_LOADED = 0x2
+_X86_LARGE = 0x10000000  # may lie more than 2 GiB from the code; LLVM names such a section `.lrodata`
 
 
 def _write_bytes(path: Path, arrays: Sequence[Array], machine: int) -> None:
@@ -214,13 +217,14 @@ def _write_bytes(path: Path, arrays: Sequence[Array], machine: int) -> None:
     symbols = _SYMBOL.pack(0, 0, 0, 0, 0, 0) + _SYMBOL.pack(1, 0x11, 2, 1, 0, size)  # global, an object, hidden
     tails = [symbols, _SYMBOL_NAMES, _SECTION_NAMES]
     starts = list(accumulate(map(len, tails), initial=_ALIGNMENT + size))
+    flags = _LOADED | (_X86_LARGE if machine == _MACHINES["x86_64"] else 0)
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-        (1, 1, 2, 0, _ALIGNMENT, size, 0, 0, _ALIGNMENT, 0),  # bytes that are loaded
-        (9, 2, 0, 0, starts[0], len(symbols), 3, 1, 8, _SYMBOL.size),
-        (17, 3, 0, 0, starts[1], len(_SYMBOL_NAMES), 0, 0, 1, 0),
-        (25, 3, 0, 0, starts[2], len(_SECTION_NAMES), 0, 0, 1, 0),
-        (35, 1, 0, 0, starts[3], 0, 0, 0, 1, 0),  # no stack has to be executable
+        (1, 1, flags, 0, _ALIGNMENT, size, 0, 0, _ALIGNMENT, 0),
+        (10, 2, 0, 0, starts[0], len(symbols), 3, 1, 8, _SYMBOL.size),
+        (18, 3, 0, 0, starts[1], len(_SYMBOL_NAMES), 0, 0, 1, 0),
+        (26, 3, 0, 0, starts[2], len(_SECTION_NAMES), 0, 0, 1, 0),
+        (36, 1, 0, 0, starts[3], 0, 0, 0, 1, 0),  # no stack has to be executable
     ]
     identity = b"\x7fELF\x02\x01\x01"  # of 64 bits, the lowest byte first
     table = -(-starts[3] // 8) * 8

@@ -99,7 +99,7 @@ class _Operator:
             kind,
             steps,
             batch,
-            int(attributes.get("hidden_size") or static_shape(given[2])[-1]),
+            int(attributes.get("hidden_size") or static_shape(given[2])[1 if rounded else -1]),
             reverse,
             activations(kind, len(reverse), names, *numbers),
             clip=float(attributes.get("clip", 0.0)),

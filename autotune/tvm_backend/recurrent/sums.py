@@ -15,7 +15,7 @@ from autotune.tvm_backend.recurrent.buffers import Arguments, Place, Rounded, St
 from autotune.tvm_backend.recurrent.cell import Phase, Vector
 from autotune.tvm_backend.recurrent.layer import WORD, Layer
 from autotune.tvm_backend.recurrent.tile import Tile
-from autotune.tvm_backend.types import PrimExpr
+from autotune.tvm_backend.types import Buffer, PrimExpr
 
 
 class Sums:
@@ -84,7 +84,7 @@ class Sums:
         for rest in range(count - count % chains, count):
             self._add_products(0, rest)
 
-    def _add_chains(self, buffer: PrimExpr) -> None:
+    def _add_chains(self, buffer: Buffer) -> None:
         """Add the other chains to the first."""
         for chain, row, gate, vector in self._all():
             if chain:

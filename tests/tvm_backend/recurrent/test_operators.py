@@ -115,6 +115,14 @@ def test_an_lstm_on_8_bit_weights_rounds_its_states(compiled, quantised, cpu, fl
         np.testing.assert_allclose(output, truth, atol=1e-3)
 
 
+def test_an_lstm_on_8_bit_weights_with_lengths_first_states_and_peepholes(compiled, quantised):
+    x = drawn(9, 7, 3, 4)
+    given = ("P", "initial_h", "initial_c")
+    model = quantised(x.shape, 33, QuantType.QInt8, given=given, lengths=(3, 6, 1), direction="bidirectional", clip=0.9)
+    for output, truth in zip(compiled(model, x), expected(model, x), strict=True):
+        np.testing.assert_allclose(output, truth, atol=3e-3)  # a step of a state, where a sum lies between two
+
+
 def test_all_threads_compute_a_large_lstm_on_8_bit_weights(compiled, quantised):
     x = drawn(9, 5, 1, 12)
     model = quantised(x.shape, 400, QuantType.QUInt8)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import os
 import shlex
 import subprocess
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from autotune.errors import ModelError, first_line
+from autotune.processes.isolate import die_with_parent
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.onnx.mixed import Arrays, MixedGraph, mixed, name_nodes
@@ -79,7 +83,7 @@ def quantise(
             if most_drop is None or whole.within(most_drop):
                 return quantised, whole
             return mixed(MixedGraph(source, quantised, samples[0]), answers.cost, answers.few().cost, whole, most_drop)
-        except _CommandFailed:
+        except ModelError:
             raise
         except Exception as error:  # ONNX, ONNX Runtime and its quantiser have no common class of exceptions
             raise ModelError(f"cannot quantise {path} with {calibration}: {first_line(error)}") from error
@@ -125,36 +129,47 @@ def read_labels(path: Path) -> npt.NDArray[Any] | None:
 def score(command: str, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> float:
     """Return the number that a command prints for outputs: the last line of what it prints.
 
-    The path of a file of NumPy is added to its words. The file has an array for each output, by its name, with what the
-    model put out for each sample along its first axis.
+    The path of a file of NumPy is added to its words. The file has an array for each output, by its name, whose first
+    axis counts the runs of the model. Where shapes differ between runs, there are NAME/0, NAME/1 and so on instead.
 
     Raises:
         ModelError: It cannot be run, fails, or prints something else.
     """
     with scratch_folder("outputs") as folder:
         file = Path(folder) / "outputs.npz"
-        arrays: dict[str, Any] = {name: np.stack(values) for name, values in outputs.items()}
-        np.savez(file, **arrays)
+        _save(file, outputs)
+        end_with_us = partial(die_with_parent, os.getpid())
         try:
-            ended = subprocess.run([*shlex.split(command), str(file)], capture_output=True, text=True, check=False)
+            ended = subprocess.run(
+                [*shlex.split(command), str(file)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                preexec_fn=end_with_us,
+            )
         except (OSError, ValueError) as error:
-            raise _CommandFailed(f"cannot run the command {command!r} of --accuracy: {error}") from error
+            raise ModelError(f"cannot run the command {command!r} of --accuracy: {error}") from error
     said = (ended.stderr if ended.returncode else ended.stdout).strip().splitlines() or ["nothing"]
     if ended.returncode:
-        raise _CommandFailed(
-            f"the command {command!r} of --accuracy failed with exit code {ended.returncode}: {said[-1]}"
-        )
+        raise ModelError(f"the command {command!r} of --accuracy failed with exit code {ended.returncode}: {said[-1]}")
     try:
         number = float(said[-1])
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise _CommandFailed(f"the command {command!r} of --accuracy must print a number, and prints {said[-1]!r}")
+        raise ModelError(f"the command {command!r} of --accuracy must print a number, and prints {said[-1]!r}")
     return number
 
 
-class _CommandFailed(ModelError):
-    """The user's command is to blame, and not the model."""
+def _save(file: Path, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> None:
+    """Write outputs as `score` describes; `numpy.savez` takes some names for its own."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, arrays in outputs.items():
+            same = len({array.shape for array in arrays}) == 1
+            members = {name: np.stack(arrays)} if same else {f"{name}/{run}": item for run, item in enumerate(arrays)}
+            for member, array in members.items():
+                with archive.open(f"{member}.npy", "w", force_zip64=True) as stream:
+                    np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
 
 
 def _batches(path: Path, item: ValueInfoProto, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:

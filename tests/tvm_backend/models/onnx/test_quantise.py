@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 import zipfile
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.models.onnx.quantise import quantise, read_samples
+from autotune.storage.quantisation import Quantisation
+from autotune.tvm_backend.models.onnx.quantise import quantise, read_samples, score
 from autotune.tvm_backend.models.onnx.simplify import open_session
 from tests.tvm_backend.integer.conftest import Network
 
@@ -117,6 +119,19 @@ def test_a_command_that_gives_no_score_is_refused_with_what_it_says(calibration,
     data = calibration(input=rows(2))
     with pytest.raises(ModelError, match=f"of --accuracy {says}"):
         quantise(tmp_path / "model.onnx", convolutional().model(), data, accuracy=python(tmp_path, code))
+
+
+def test_the_command_gets_an_array_for_each_output_or_for_each_run(tmp_path):
+    command = python(tmp_path, "print(sum(outputs[name].size * 10 ** ('/' in name) for name in outputs.files))")
+    same = [np.zeros((1, 4)), np.ones((1, 4))]
+    other = [np.zeros(2), np.zeros(3)]
+    assert score(command, {"file": same, "boxes": other}) == 8 + 50
+
+
+def test_a_score_of_zero_may_not_fall_at_all():
+    cost = Quantisation(samples=1, error=0.0, agreement=1.0, score=-0.1, score_before=0.0)
+    assert not cost.within(0.99)
+    assert dataclasses.replace(cost, score=0.0).within(0.0)
 
 
 def test_a_command_that_cannot_be_run_is_named(calibration, tmp_path):
