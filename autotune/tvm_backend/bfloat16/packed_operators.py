@@ -18,8 +18,9 @@ from autotune.tvm_backend.bfloat16.expression import FUNCTIONS, Elementwise, Ker
 from autotune.tvm_backend.bfloat16.instructions import dot_instructions
 from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.bfloat16.programs import LANES, PAIR
+from autotune.tvm_backend.integer.byte_kernels import enlarge_kernel, slice_kernel
 from autotune.tvm_backend.integer.packing import filled
-from autotune.tvm_backend.passes.convolution import Window, repeats
+from autotune.tvm_backend.passes.convolution import Window, channels_of_part, repeats
 from autotune.tvm_backend.passes.rewrite import (
     is_tensor_constant,
     op_name,
@@ -326,8 +327,7 @@ def _part(graph: PackedGraph, part: Any) -> tuple[Node, bool] | None:
     split: Any = graph.split(part.tuple_value)
     if split is None or int(split.attrs.axis) % len(static_shape(split.args[0])) != 1:
         return None
-    sizes = [int(item.shape.values[1]) for item in split.ty.fields]
-    return _some_channels(graph, split.args[0], sum(sizes[: part.index]), sizes[part.index])
+    return _some_channels(graph, split.args[0], *channels_of_part(part))
 
 
 def _slice(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
@@ -350,7 +350,7 @@ def _some_channels(graph: PackedGraph, data: Expr, first: int, count: int) -> tu
     def make() -> Expr:
         image = graph.packed(data)
         shape = static_shape(image)
-        program = programs.slice_program(shape, first // LANES, count // LANES)
+        program = slice_kernel(shape, first // LANES, count // LANES, DTYPE)
         return graph.kernel(program, "bfloat16_slice", [image], (*shape[:3], count // LANES, LANES), DTYPE)
 
     return Kernel(make), True
@@ -367,7 +367,7 @@ def _resize(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         image = graph.packed(data)
         shape = static_shape(image)
         result = (shape[0], shape[1] * factors[0], shape[2] * factors[1], *shape[3:])
-        program = programs.enlarge_program(shape, factors)
+        program = enlarge_kernel(shape, factors, DTYPE)
         return graph.kernel(program, "bfloat16_enlarge", [image], result, DTYPE)
 
     return Kernel(make), True

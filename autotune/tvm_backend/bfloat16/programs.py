@@ -251,27 +251,6 @@ def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, large
     )
 
 
-def slice_program(shape: Shape, first: int, count: int) -> PrimFunc:
-    """Return the program that copies so many chunks of channels of an image, from one on."""
-    data = te.placeholder(shape, DTYPE, "data")
-    result = te.compute(
-        (*shape[:3], count, LANES), lambda n, y, x, chunk, lane: data[n, y, x, chunk + first, lane], name="result"
-    )
-    return scheduled([data, result])
-
-
-def enlarge_program(shape: Shape, factors: tuple[int, int]) -> PrimFunc:
-    """Return the program that repeats each pixel of an image so many times down and right."""
-    data = te.placeholder(shape, DTYPE, "data")
-    down, right = factors
-    result = te.compute(
-        (shape[0], shape[1] * down, shape[2] * right, *shape[3:]),
-        lambda n, y, x, *rest: data[(n, y // down, x // right, *rest)],
-        name="result",
-    )
-    return scheduled([data, result])
-
-
 def concat_program(shapes: Sequence[Shape]) -> PrimFunc:
     """Return the program that puts the channels of images together."""
     images = [te.placeholder(shape, DTYPE, f"image{index}") for index, shape in enumerate(shapes)]

@@ -24,7 +24,7 @@ from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.submitted import submitted
-from autotune.tvm_backend.export.weights import map_weights
+from autotune.tvm_backend.export.weights import MappedWeights, map_weights
 from autotune.tvm_backend.kernels.compile import linking, lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
@@ -99,12 +99,9 @@ class JobModel:
         return lowered, self._write(lowered, library)
 
     def _write(self, lowered: IRModule, library: Path) -> Executable:
-        if self.target.kind.name != "llvm":
-            executable = build_lowered(lowered, self.target)
-            executable.export_library(str(library), fcompile=linking(self.target))
-            return executable
         triple = str(self.target.attrs.get("mtriple") or "")
-        module, weights = map_weights(lowered, triple)
+        on_cpu = self.target.kind.name == "llvm"
+        module, weights = map_weights(lowered, triple) if on_cpu else (lowered, MappedWeights(()))
         executable = build_lowered(module, self.target)
         with tempfile.TemporaryDirectory() as folder:
             objects = weights.objects(Path(folder), triple)

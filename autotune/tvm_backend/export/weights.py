@@ -9,7 +9,6 @@ once for each of them, which takes less than a tenth of a microsecond.
 from __future__ import annotations
 
 import struct
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -24,6 +23,7 @@ from tvm import relax
 
 from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, with_blocks
+from autotune.tvm_backend.programs import llvm_object
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
 
 LARGE_BYTES = 1 << 18
@@ -51,7 +51,7 @@ class MappedWeights:
             return []
         paths = folder / "weight_bytes.o", folder / "weights.o"
         _write_bytes(paths[0], self.arrays, _MACHINES[architecture(triple)])
-        _write_function(paths[1], self.arrays, triple)
+        paths[1].write_bytes(llvm_object(_code(self.arrays), triple))
         return [str(path) for path in paths]
 
 
@@ -162,11 +162,10 @@ fail:
 """  # 70 is the type of a tensor in TVM's interface
 
 
-def _write_function(path: Path, arrays: Sequence[Array], triple: str) -> None:
-    """Write the function that returns a weight by its number as an object file."""
+def _code(arrays: Sequence[Array]) -> str:
+    """The function that returns a weight by its number, in LLVM's language."""
     *places, size = _offsets(arrays)
-    head = f'target triple = "{triple or architecture("") + "-unknown-linux-gnu"}"\n'
-    code = _CODE.format(
+    return _CODE.format(
         size=size,
         count=len(arrays),
         layout=_LAYOUT,
@@ -175,10 +174,6 @@ def _write_function(path: Path, arrays: Sequence[Array], triple: str) -> None:
         function=_FUNCTION,
         alignment=_ALIGNMENT,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "weights.ll")
-        source.write_text(head + code)
-        tvm.runtime.load_module(str(source)).write_to_file(str(path), "o")
 
 
 def _extents(number: int, array: Array) -> str:

@@ -22,9 +22,9 @@ _PARALLEL_FROM = 16384  # bytes; fewer are done before other threads have begun
 Element = Callable[..., Expr]
 
 
-def image(shape: Sequence[int], name: str = "data") -> Expr:
-    """A placeholder for bytes."""
-    return te.placeholder(tuple(shape), "uint8", name)
+def image(shape: Sequence[int], name: str = "data", dtype: str = "uint8") -> Expr:
+    """A placeholder for bytes, or for elements of another type."""
+    return te.placeholder(tuple(shape), dtype, name)
 
 
 def floats(size: int, name: str) -> Expr:
@@ -216,17 +216,17 @@ def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
     return scheduled([*images, constants, result])
 
 
-def slice_kernel(shape: Sequence[int], first: int, count: int) -> Any:
+def slice_kernel(shape: Sequence[int], first: int, count: int, dtype: str = "uint8") -> Any:
     """The program that copies so many chunks of channels of an image, from one on."""
-    data = image(shape)
+    data = image(shape, dtype=dtype)
     result = _compute((*shape[:3], count, shape[4]), lambda n, y, x, chunk, lane: data[n, y, x, chunk + first, lane])
     return scheduled([data, result])
 
 
-def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int]) -> Any:
+def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int], dtype: str = "uint8") -> Any:
     """The program that repeats each pixel of an image so many times down and right."""
     batch, height, width, chunks, lanes = shape
-    data = image(shape)
+    data = image(shape, dtype=dtype)
     down, right = factors
     result = _compute(
         (batch, height * down, width * right, chunks, lanes),

@@ -12,7 +12,7 @@ from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.quantity import Quantity
-from autotune.tvm_backend.passes.convolution import repeats
+from autotune.tvm_backend.passes.convolution import channels_of_part, repeats
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
@@ -55,9 +55,7 @@ def part(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     if op_name(split) != "relax.split" or len(quantised.shape) != 4 or quantised.limits != (0, LARGEST):
         return None
     data = graph.quantised_operand(split.args[0])
-    sizes = [int(item.shape.values[1]) for item in split.ty.fields]
-    first = sum(sizes[: quantised.value.index])
-    count = sizes[quantised.value.index]
+    first, count = channels_of_part(quantised.value)
     if data is None or int(split.attrs.axis) % 4 != 1 or first % LANES or count % LANES:
         return None
     image = graph.image(data)

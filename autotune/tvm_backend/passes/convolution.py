@@ -305,6 +305,16 @@ def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> Any:
     return te.compute(shape, element, name="spread")
 
 
+def channels_of_part(part: Expr) -> tuple[int, int]:
+    """Return the first channel of a part of a split image, and how many channels the part has.
+
+    Args:
+        part: A TupleGetItem of a split along the second axis.
+    """
+    sizes = [int(item.shape.values[1]) for item in part.tuple_value.ty.fields]
+    return sum(sizes[: part.index]), sizes[part.index]
+
+
 def repeats(resize: Call) -> tuple[int, int] | None:
     """Return how often a resize repeats each pixel of an image (N, C, H, W) down and right; None if it does not."""
     attrs = resize.attrs

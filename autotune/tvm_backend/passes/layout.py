@@ -18,6 +18,7 @@ from autotune.tvm_backend.passes.convolution import (
     Array,
     Window,
     as_channels,
+    channels_of_part,
     choose_block,
     constant,
     pack_channels,
@@ -265,13 +266,11 @@ def _part(packer: LayoutPacker, item: Any) -> Form | None:
     if op_name(split) != "relax.split" or len(static_shape(item)) != 4 or int(split.attrs.axis) % 4 != 1:
         return None
     block = packer.block_of(split.args[0])
-    sizes = [int(part.shape.values[1]) for part in split.ty.fields]
-    first = sum(sizes[: item.index])
-    past = sum(sizes[: item.index + 1])
-    if block == PLAIN or first % block or past % block:
+    first, count = channels_of_part(item)
+    if block == PLAIN or first % block or count % block:
         return None
     whole = packer.form(split.args[0], block)
-    return Form(block, relax.op.strided_slice(whole, axes=[1], begin=[first // block], end=[past // block]))
+    return Form(block, relax.op.strided_slice(whole, axes=[1], begin=[first // block], end=[(first + count) // block]))
 
 
 _POOL = "pool_size strides padding dilation ceil_mode count_include_pad"

@@ -8,9 +8,10 @@ import msgspec
 from tvm import relax
 
 from autotune.tvm_backend.integer.intrinsics import Dot, best_dot, channel_at
+from autotune.tvm_backend.integer.kernels import WORD
 from autotune.tvm_backend.passes.rewrite import PlainRewriter, op_name, rewrite_and_clean, static_shape
 from autotune.tvm_backend.recurrent.kernel import recurrent_kernel
-from autotune.tvm_backend.recurrent.layer import WORD, Layer
+from autotune.tvm_backend.recurrent.layer import Layer
 from autotune.tvm_backend.recurrent.operators import LAYER, WEIGHTS
 from autotune.tvm_backend.recurrent.tile import Tile, tile_for
 from autotune.tvm_backend.types import Expr, IRModule, Target

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from autotune.tvm_backend.integer.kernels import WORD
+
 Kind = Literal["LSTM", "GRU", "RNN"]
 
 GATES: dict[Kind, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 PADDING = 16  # the hidden size is filled up to a multiple of it: whole vectors on any CPU
-WORD = 4  # weights of 8 bits that lie side by side, for as many elements of a state
 
 _DEFAULTS: dict[Kind, tuple[str, ...]] = {
     "LSTM": ("Sigmoid", "Tanh", "Tanh"),

@@ -11,9 +11,10 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from autotune.tvm_backend.integer.intrinsics import Dot, add_products
+from autotune.tvm_backend.integer.kernels import WORD
 from autotune.tvm_backend.recurrent.buffers import Arguments, Place, Rounded, States, number
 from autotune.tvm_backend.recurrent.cell import Phase, Vector
-from autotune.tvm_backend.recurrent.layer import WORD, Layer
+from autotune.tvm_backend.recurrent.layer import Layer
 from autotune.tvm_backend.recurrent.tile import Tile
 from autotune.tvm_backend.types import Buffer, PrimExpr
 

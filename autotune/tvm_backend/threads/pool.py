@@ -9,14 +9,11 @@ so that a machine without a C compiler can export. A test holds the two equal.
 
 from __future__ import annotations
 
-import tempfile
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
-
-import tvm
 
 from autotune.tvm_backend.linker import architecture
+from autotune.tvm_backend.programs import llvm_object
 
 # What a thread does while it spins, so that the other thread of its core runs on.
 _SPIN_HINTS = {"x86_64": "pause", "aarch64": "yield"}
@@ -37,11 +34,5 @@ def pool_object(triple: str = "") -> bytes:
     """
     arch = architecture(triple)
     code = resources.files(__package__).joinpath("pool.ll").read_text()
-    head = f'target triple = "{triple or arch + "-unknown-linux-gnu"}"\n'
     hint = _SPIN.format(instruction=_SPIN_HINTS.get(arch, "nop"))
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, "pool.ll")
-        source.write_text(head + code + hint)
-        output = Path(folder, "pool.o")
-        tvm.runtime.load_module(str(source)).write_to_file(str(output), "o")
-        return output.read_bytes()
+    return llvm_object(code + hint, triple)
