@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
+ROOMS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "scripts").rglob("README.md"))
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 
 
@@ -41,6 +42,13 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 def test_pages_name_files() -> None:
     assert named("CONTRIBUTING.md") and named("docs/explanation/architecture.md")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", *ROOMS])
+def test_modules_below_a_room_that_a_page_names_exist(page: str) -> None:
+    dotted = re.findall(r"`(autotune(?:\.[a-z_]+){2,})`", (ROOT / page).read_text())
+    files = [name.replace(".", "/") for name in dotted]
+    assert [name for name in files if not ((ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file())] == []
 
 
 def named(page: str) -> list[str]:

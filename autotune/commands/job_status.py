@@ -9,13 +9,13 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.metric import Metric
-from autotune.planning.latency import tasks_sum_ms
+from autotune.planning.latency import outside_now, tasks_sum_ms
 from autotune.planning.policy import misses
 from autotune.planning.view import device_kind, measures_on_cpus
 from autotune.plans.exploration import Choice
 from autotune.reasons import sentence
 from autotune.storage import formats
-from autotune.storage.confirmation import Confirmation, outside_now, read_confirmation
+from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.daemon_info import CPUS_APART, DaemonInfo, running_daemon
 from autotune.storage.exploration import read_choice
 from autotune.storage.formats import ENDED, JobSpec, JobState, State, TaskProgress, TaskSpec

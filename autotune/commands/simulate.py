@@ -35,10 +35,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune import schema
+from autotune import devices, schema
 from autotune.commands import render
 from autotune.commands.durations import duration
 from autotune.commands.terminal import Json, show, tell
+from autotune.config import Config
+from autotune.devices import Gpu
 from autotune.errors import BadInput, InvalidData, StorageError
 from autotune.planning import policies
 from autotune.planning.scenario import Duration, Scenario, SimulatedJob
@@ -253,12 +255,17 @@ def _like(folder: Path, keys: schema.Keys) -> dict[str, Any]:
         raise InvalidData(f"'like' in [[job]]: {folder} is no folder of a job ({error})", keys) from None
     return {
         "name": spec.name,
-        "device": "cpu" if spec.target_kind == "llvm" else spec.target_kind,
+        "device": _device(spec),
         "tasks": max(1, len(spec.tunable)),
         "trials": spec.trials,
         "trials_per_round": spec.trials_per_round,
         **{kind: {"journal": str(paths.journal)} for kind in _KINDS},
     }
+
+
+def _device(spec: JobSpec) -> str:
+    """Return what a scenario calls the kind of device of a job. The model of a GPU is not told apart."""
+    return Gpu.family if devices.kind_of(spec) is Gpu else devices.of_job(spec, Config()).kind()
 
 
 def _duration(job: JobTable, kind: Kind, keys: schema.Keys, folder: Path) -> Duration:

@@ -100,6 +100,20 @@ def tasks_sum_ms(best_us: Iterable[float | None], weights: Iterable[int]) -> flo
     return sum(times) / 1e3 if times else None
 
 
+def outside_now(outside_ms: float, tasks_ms: float, now_ms: float) -> float:
+    """Return what a model takes besides its tasks, once they take another time.
+
+    Kernels without trials and calls take what they took. Where the tasks take longer alone than in the model, they do
+    so by the same factor.
+
+    Args:
+        outside_ms: What it took besides its tasks.
+        tasks_ms: What they took then.
+        now_ms: What they take.
+    """
+    return outside_ms if outside_ms >= 0 else outside_ms * now_ms / tasks_ms
+
+
 def forecast(
     curves: Sequence[Curve], trials: int, per_round: int, outside_ms: float = 0.0, typical: Typical = TYPICAL
 ) -> Forecast | None:

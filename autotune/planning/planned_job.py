@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from autotune.planning.budget import batch, expected_gain, is_open
+from autotune.planning.budget import batch
 from autotune.planning.estimates import Estimates, RemainingWork
+from autotune.planning.gain import expected_gain, is_open
 from autotune.planning.policy import STAGE_ORDER
 from autotune.planning.queues import QueueName, ReadyStage
 from autotune.planning.view import (

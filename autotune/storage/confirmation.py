@@ -41,20 +41,6 @@ class EntryTimes:
         return statistics.median(self.times_ms) - self.tasks_ms
 
 
-def outside_now(outside_ms: float, tasks_ms: float, now_ms: float) -> float:
-    """Return what a model takes besides its tasks, once they take another time.
-
-    Kernels without trials and calls take what they took. Where the tasks take longer alone than in the model, they do
-    so by the same factor.
-
-    Args:
-        outside_ms: What it took besides its tasks.
-        tasks_ms: What they took then.
-        now_ms: What they take.
-    """
-    return outside_ms if outside_ms >= 0 else outside_ms * now_ms / tasks_ms
-
-
 @dataclass(frozen=True)
 class Confirmation:
     """What the last confirmation of a job found.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,8 +15,8 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.commands import gantt, simulate
 from autotune.errors import BadInput, ConfigError, DiskProblem
-from autotune.storage import journal
-from autotune.storage.formats import KINDS
+from autotune.storage import formats, journal
+from autotune.storage.formats import KINDS, JobSpec
 from autotune.storage.journal import StageDone
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -144,6 +146,26 @@ class TestReading:
         (job,) = simulate.read(file).jobs
         assert (job.name, job.device, job.tasks, job.trials, job.trials_per_round) == ("net", "cpu", 3, 8, 8)
         assert [job.seconds[kind].mean for kind in KINDS[:4]] == [1.0, 2.0, 0.5, 4.0]
+
+    @pytest.mark.parametrize(
+        ("spec", "device"),
+        [
+            ({"target": {"kind": "llvm"}, "board": "phone"}, "rpc-phone"),
+            ({"target": {"kind": "command"}}, "cpu"),
+            ({"target": {"kind": "cuda", "arch": "sm_90"}}, "cuda"),
+        ],
+    )
+    def test_a_job_like_another_is_measured_on_the_same_device(
+        self, workspace: Workspace, make_job: Callable[..., JobPaths], spec: dict[str, Any], device: str
+    ) -> None:
+        paths = make_job(name="net")
+        formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), **spec))  # of no device that is here
+        for kind in KINDS:
+            journal.append(paths.journal, StageDone(kind=kind, began=1.0, seconds=1.0))
+        file = workspace.root / "scenario.toml"
+        file.write_text(f'[machine]\ncpus = 2\ndevices = {{ {device} = 2 }}\n[[job]]\nlike = "jobs/0001-net"\n')
+        (job,) = simulate.read(file).jobs
+        assert job.device == device
 
     def test_a_folder_that_is_no_job_is_refused(self, file: Path) -> None:
         file.write_text(GOOD.replace("count = 3", 'like = "jobs/0001-none"'))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.planning.budget import converged, expected_gain, open_tasks
+from autotune.planning.gain import converged, expected_gain, open_tasks
 from autotune.planning.view import JobView, TaskView
 
 INF = math.inf

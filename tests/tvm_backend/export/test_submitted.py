@@ -1,4 +1,4 @@
-"""Constants are moved in the last bits, in models that round and in no others."""
+"""Other ways to compute a model as submitted: constants move in the last bits, if it rounds and only then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.tvm_backend.models.onnx.rounding import with_moved_constants
+from autotune.tvm_backend.export.submitted import with_moved_constants
 
 W = np.linspace(-2, 2, 64, dtype=np.float32)
 
