@@ -5,7 +5,7 @@
 
 Each network is one of `scripts/models/make_models.py`, tuned twice in a workspace of its own. The columns are the time
 of the library that was tuned by the rules' plan, that of the one whose plan was searched for, and the median ratio of a
-turn with its range. A trial takes about 3 s on two cores, twice. Nothing else should run on the machine.
+turn with its range. Two cores make some six trials a second. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tuned(model: Path, folder: Path, options: Sequence[str]) -> Export:
         run(*autotune, "submit", model, *options)
     run(*autotune, "daemon", "run", "--drain")
     if not (folder / "lib").exists():
-        run(*autotune, "export", "last", "--output", folder / "lib")
+        run(*autotune, "export", "last", "--quick", "--output", folder / "lib")
     return Export.read(folder / "lib")
 
 

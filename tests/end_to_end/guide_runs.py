@@ -37,7 +37,7 @@ class Guide:
 
 
 _AS_USUAL = "getting started runs it on another job"
-_INSTALLS = "scripts/setup.sh and scripts/check_release.sh install"
+_INSTALLS = "scripts/setup.sh and scripts/release/check_release.sh install"
 _STOPPED = "{}; autotune daemon stop"
 _UNTIL_DONE = "{}; autotune wait all --timeout 300; autotune daemon stop"
 _SERVED = "for i in $(seq 200); do autotune daemon status > served && break; sleep 0.1; done"

@@ -2,7 +2,7 @@
 # Build the wheel and the sdist, install each into a fresh virtual environment, and run it outside of the source tree.
 # An argument is the folder that keeps both; by default they are built in a temporary one.
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
 python=${PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
