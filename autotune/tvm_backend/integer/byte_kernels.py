@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import tvm
 from tvm import te, tirx
@@ -14,25 +13,23 @@ from tvm.tirx.script import builder as T
 from autotune.tvm_backend.integer.kernels import LANES, WORD, added, to_byte
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import finished
-from autotune.tvm_backend.types import Buffer
-
-Expr = Any  # a tensor expression, or a TIR one
+from autotune.tvm_backend.types import BlockRV, Buffer, LoopRV, PrimExpr, PrimFunc, Schedule, TensorExpr
 
 _PARALLEL_FROM = 16384  # bytes; fewer are done before other threads have begun
-Element = Callable[..., Expr]
+Element = Callable[..., PrimExpr]
 
 
-def image(shape: Sequence[int], name: str = "data", dtype: str = "uint8") -> Expr:
+def image(shape: Sequence[int], name: str = "data", dtype: str = "uint8") -> TensorExpr:
     """A placeholder for bytes, or for elements of another type."""
     return te.placeholder(tuple(shape), dtype, name)
 
 
-def floats(size: int, name: str) -> Expr:
+def floats(size: int, name: str) -> TensorExpr:
     """A placeholder for constants."""
     return te.placeholder((size,), "float32", name)
 
 
-def sum_kernel(shape: Sequence[int]) -> Any:
+def sum_kernel(shape: Sequence[int]) -> PrimFunc:
     """The program of a quantised addition; the constants are those of `added`."""
     one = image(shape, "one")
     other = image(shape, "other")
@@ -41,7 +38,7 @@ def sum_kernel(shape: Sequence[int]) -> Any:
     return scheduled([one, other, constants, result])
 
 
-def product_kernel(shape: Sequence[int]) -> Any:
+def product_kernel(shape: Sequence[int]) -> PrimFunc:
     """The program of a quantised multiplication.
 
     Its constants are the zero points of both, the factor, the zero point of the result, its least and greatest value.
@@ -50,14 +47,14 @@ def product_kernel(shape: Sequence[int]) -> Any:
     other = image(shape, "other")
     constants = floats(6, "constants")
 
-    def element(*position: Expr) -> Expr:
+    def element(*position: PrimExpr) -> PrimExpr:
         product = (_float(one[position]) - constants[0]) * (_float(other[position]) - constants[1])
         return to_byte(product * constants[2], constants[3], constants[4], constants[5])
 
     return scheduled([one, other, constants, _compute(shape, element)])
 
 
-def channel_kernel(shape: Sequence[int]) -> Any:
+def channel_kernel(shape: Sequence[int]) -> PrimFunc:
     """The program of round(x * factor[c] + offset[c]) + zero for each channel c, the last two axes.
 
     Its limits are those of a convolution.
@@ -66,28 +63,28 @@ def channel_kernel(shape: Sequence[int]) -> Any:
     limits = floats(3, "limits")
     factor, offset = (te.placeholder(tuple(shape[-2:]), "float32", name) for name in ("factor", "offset"))
 
-    def element(*position: Expr) -> Expr:
+    def element(*position: PrimExpr) -> PrimExpr:
         value = _float(data[position]) * factor[position[-2:]] + offset[position[-2:]]
         return to_byte(value, limits[0], limits[1], limits[2])
 
     return scheduled([data, factor, offset, limits, _compute(shape, element)])
 
 
-def table_kernel(shape: Sequence[int]) -> Any:
+def table_kernel(shape: Sequence[int]) -> PrimFunc:
     """The program that looks bytes up in a table."""
     data = image(shape)
     table = image((256,), "table")
     return scheduled([data, table, _compute(shape, lambda *position: table[data[position].astype("int32")])])
 
 
-def quantise_kernel(shape: Sequence[int], lanes: int) -> Any:
+def quantise_kernel(shape: Sequence[int], lanes: int) -> PrimFunc:
     """The program that makes an image of floats (N, C, H, W). Its constants are the scale and the zero point."""
     batch, channels, height, width = shape
     data = te.placeholder(tuple(shape), "float32", "data")
     constants = floats(2, "constants")
     chunks = -(-channels // lanes)
 
-    def element(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
         channel = chunk * lanes + lane
         value = data[n, tirx.min(channel, channels - 1), y, x] / constants[0]
         return to_byte(value, constants[1], tirx.const(0.0, "float32"), tirx.const(255.0, "float32"))
@@ -95,7 +92,7 @@ def quantise_kernel(shape: Sequence[int], lanes: int) -> Any:
     return scheduled([data, constants, _compute((batch, height, width, chunks, lanes), element)])
 
 
-def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> Any:
+def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> PrimFunc:
     """The program that makes an image of floats (N, C, H, W) with four channels at most, its zero point around it.
 
     Sixteen pixels of a row are computed at a time and written as one vector, as a row of vectors of four channels would
@@ -138,7 +135,7 @@ def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> Any:
     return finished(builder.get())
 
 
-def _quantised_run(data: Buffer, constants: Buffer, place: tuple[Expr, ...]) -> Expr:
+def _quantised_run(data: Buffer, constants: Buffer, place: tuple[PrimExpr, ...]) -> PrimExpr:
     """Sixteen floats of a row as bytes."""
     values = data[(*place[:3], T.ramp(place[3], 1, LANES))]
     scale, zero = (tirx.Broadcast(constants[index], LANES) for index in (0, 1))
@@ -147,14 +144,14 @@ def _quantised_run(data: Buffer, constants: Buffer, place: tuple[Expr, ...]) -> 
     return (tirx.round(inside) + zero).astype(f"int32x{LANES}").astype(f"uint8x{LANES}")
 
 
-def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
+def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> PrimFunc:
     """The program of a maximum pooling without dilation."""
     data = image(shape)
     height, width = shape[1:3]
     top, left, *_ = window.padding
     down, right = (te.reduce_axis((0, size)) for size in kernel)
 
-    def largest(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+    def largest(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
         row, column = window.at(y, x, down, right)
         # The pixel at the border is in the window too, so that reading it once more changes nothing.
         inside = (te.max(te.min(row - top, height - 1), 0), te.max(te.min(column - left, width - 1), 0))
@@ -165,7 +162,7 @@ def max_pool_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Windo
     return scheduled([data, _compute(shape, lambda *position: pooled[position])], "pooled")
 
 
-def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> Any:
+def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window) -> PrimFunc:
     """The program of an average pooling without padding; the other arguments are those of a requantised sum.
 
     They are the zero points of all added bytes, the factor, and the limits of a convolution.
@@ -176,20 +173,20 @@ def average_kernel(shape: Sequence[int], kernel: tuple[int, int], window: Window
     down, right = (te.reduce_axis((0, size)) for size in kernel)
     shape = (shape[0], *window.size, *shape[3:])
 
-    def total(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+    def total(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
         position = (n, *window.at(y, x, down, right), chunk, lane)
         return te.sum(data[position].astype("int32"), axis=[down, right])
 
     sums = te.compute(shape, total, name="total")
 
-    def element(*position: Expr) -> Expr:
+    def element(*position: PrimExpr) -> PrimExpr:
         value = (_float(sums[position]) - constants[0]) * constants[1]
         return to_byte(value, limits[0], limits[1], limits[2])
 
     return scheduled([data, constants, limits, _compute(shape, element)], "total")
 
 
-def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
+def concat_kernel(shapes: Sequence[Sequence[int]]) -> PrimFunc:
     """The program that puts the channels of images together, each requantised: clip(round(x * factor + offset) + zero).
 
     Its constants are, of each image, the factor and the offset, and last the zero point of the result.
@@ -197,12 +194,12 @@ def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
     images = [image(shape, f"image{index}") for index, shape in enumerate(shapes)]
     constants = te.placeholder((len(shapes) + 1, 2), "float32", "constants")
 
-    def requantised(index: int, *position: Expr) -> Expr:
+    def requantised(index: int, *position: PrimExpr) -> PrimExpr:
         value = _float(images[index][position]) * constants[index, 0] + constants[index, 1]
         low, high = (tirx.const(limit, "float32") for limit in (0.0, 255.0))
         return to_byte(value, constants[len(shapes), 0], low, high)
 
-    def element(n: Expr, y: Expr, x: Expr, chunk: Expr, lane: Expr) -> Expr:
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
         first = sum(shape[3] for shape in shapes[:-1])
         value = requantised(len(shapes) - 1, n, y, x, chunk - first, lane)
         for index in reversed(range(len(shapes) - 1)):
@@ -216,14 +213,14 @@ def concat_kernel(shapes: Sequence[Sequence[int]]) -> Any:
     return scheduled([*images, constants, result])
 
 
-def slice_kernel(shape: Sequence[int], first: int, count: int, dtype: str = "uint8") -> Any:
+def slice_kernel(shape: Sequence[int], first: int, count: int, dtype: str = "uint8") -> PrimFunc:
     """The program that copies so many chunks of channels of an image, from one on."""
     data = image(shape, dtype=dtype)
     result = _compute((*shape[:3], count, shape[4]), lambda n, y, x, chunk, lane: data[n, y, x, chunk + first, lane])
     return scheduled([data, result])
 
 
-def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int], dtype: str = "uint8") -> Any:
+def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int], dtype: str = "uint8") -> PrimFunc:
     """The program that repeats each pixel of an image so many times down and right."""
     batch, height, width, chunks, lanes = shape
     data = image(shape, dtype=dtype)
@@ -235,15 +232,15 @@ def enlarge_kernel(shape: Sequence[int], factors: tuple[int, int], dtype: str = 
     return scheduled([data, result])
 
 
-def _float(value: Expr) -> Expr:
+def _float(value: PrimExpr) -> PrimExpr:
     return value.astype("float32")
 
 
-def _compute(shape: Sequence[int], element: Element) -> Expr:
+def _compute(shape: Sequence[int], element: Element) -> TensorExpr:
     return te.compute(tuple(shape), element, name="result")
 
 
-def scheduled(arguments: list[Expr], reduction: str = "") -> Any:
+def scheduled(arguments: list[TensorExpr], reduction: str = "") -> PrimFunc:
     """The program of a tensor expression: the outermost loops in parallel, the last as vectors.
 
     Args:
@@ -263,7 +260,7 @@ def scheduled(arguments: list[Expr], reduction: str = "") -> Any:
     return finished(schedule.mod["main"])
 
 
-def _reduce_within(schedule: Any, block: Any, row: Any) -> None:
+def _reduce_within(schedule: Schedule, block: BlockRV, row: LoopRV) -> None:
     """Reduce a vector of lanes at a time, and keep it in a register."""
     schedule.compute_at(block, row, preserve_unit_loops=True)
     *_, lane, down, right = schedule.get_loops(block)

@@ -194,7 +194,7 @@ def _blocks(builder: BlockBuilder, elements: Array, scale: Array, point: Array) 
     return builder.emit(relax.op.dequantize(*operands, axis=0, out_dtype="float32"))
 
 
-def _filled(inputs: Inputs, count: int) -> list[Any]:
+def _filled(inputs: Inputs, count: int) -> list[Expr]:
     given = list(inputs)
     return [*given, *[None] * (count - len(given))]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tvm
 from tvm import relax, te, tirx
@@ -12,7 +11,7 @@ from tvm import relax, te, tirx
 from autotune.tvm_backend.integer.kernels import to_byte
 from autotune.tvm_backend.integer.quantity import LEVELS
 from autotune.tvm_backend.passes.rewrite import finished, op_name, static_shape
-from autotune.tvm_backend.types import Expr
+from autotune.tvm_backend.types import Expr, PrimExpr, PrimFunc, TensorExpr, Var
 
 _PARALLEL_FROM = 16384  # elements
 _PARTS = 16  # that the range of many values is found in
@@ -32,7 +31,7 @@ class DynamicBytes:
     point: Expr
 
 
-def dynamic_bytes(values: Mapping[Any, Expr], var: Expr) -> DynamicBytes | None:
+def dynamic_bytes(values: Mapping[Var, Expr], var: Expr) -> DynamicBytes | None:
     """Return the dynamic quantisation that a variable is the result of; None if it is something else.
 
     Args:
@@ -51,16 +50,16 @@ def dynamic_bytes(values: Mapping[Any, Expr], var: Expr) -> DynamicBytes | None:
     return DynamicBytes(data, var, scale, point)
 
 
-def _followed(values: Mapping[Any, Expr], expr: Expr, path: Sequence[tuple[str, int]]) -> Expr | None:
+def _followed(values: Mapping[Var, Expr], expr: Expr, path: Sequence[tuple[str, int]]) -> Expr | None:
     for name, argument in path:
-        value: Any = values.get(expr) if isinstance(expr, relax.Var) else expr
+        value: Expr = values.get(expr) if isinstance(expr, relax.Var) else expr
         if op_name(value) != name:
             return None
         expr = value.args[argument]
     return expr
 
 
-def dynamic_kernel(shape: Sequence[int]) -> Any:
+def dynamic_kernel(shape: Sequence[int]) -> PrimFunc:
     """Return the program that quantises floats to their range: the bytes, the scale (1,) and the zero point (1,)."""
     rows, lanes = shape
     data = te.placeholder(shape, "float32", "data")
@@ -70,7 +69,7 @@ def dynamic_kernel(shape: Sequence[int]) -> Any:
     low = _extreme(data, shares, te.min, "low")
     zero = tirx.const(0.0, "float32")
 
-    def step(*_: Expr) -> Expr:
+    def step(*_: PrimExpr) -> PrimExpr:
         width = te.max(high[0], zero) - te.min(low[0], zero)
         one = tirx.const(1.0, "float32")
         return tirx.Select(width == zero, one, width / tirx.const(float(LEVELS - 1), "float32"))
@@ -83,7 +82,7 @@ def dynamic_kernel(shape: Sequence[int]) -> Any:
     return _scheduled([data, result, scale, point], parallel=large)
 
 
-def _extreme(data: Expr, shares: int, reduction: Any, name: str) -> Expr:
+def _extreme(data: TensorExpr, shares: int, reduction: Callable[..., PrimExpr], name: str) -> TensorExpr:
     """The largest or smallest element: for each lane of some parts, and of these."""
     rows, lanes = (int(extent) for extent in data.shape)
     size = rows // shares
@@ -94,7 +93,7 @@ def _extreme(data: Expr, shares: int, reduction: Any, name: str) -> Expr:
     return te.compute((1,), lambda _: reduction(by_lane[part, lane], axis=[part, lane]), name=name)
 
 
-def _scheduled(arguments: list[Expr], *, parallel: bool) -> Any:
+def _scheduled(arguments: list[TensorExpr], *, parallel: bool) -> PrimFunc:
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(arguments)}))
     for name in ("high_by_lane", "low_by_lane"):
         block = schedule.get_sblock(name)

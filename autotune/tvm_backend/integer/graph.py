@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,10 @@ from autotune.tvm_backend.integer.kernels import LANES, WORD
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConstant
 from autotune.tvm_backend.integer.tables import single_number
 from autotune.tvm_backend.passes.rewrite import Rewriter, is_tensor_constant, op_name, static_shape, variables
-from autotune.tvm_backend.types import Expr
+from autotune.tvm_backend.types import Expr, IRModule, Target, Var
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.integer.layers import ScaledLayer
 
 Array = npt.NDArray[Any]
 LARGEST = LEVELS - 1
@@ -84,21 +87,21 @@ class Quantised:
 class IntegerGraph(Rewriter):
     """Rebuilds `main`, and keeps each quantised tensor in the forms that operators ask for."""
 
-    def __init__(self, mod: Any, target: Any) -> None:
+    def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target
-        self.values: dict[Any, Expr] = {}
-        self._new: dict[Any, Expr] = {}
-        self._forms: dict[Any, Forms] = {}
-        self._quantities: dict[Any, Quantity] = {}
-        self._layers: dict[Any, RequantisedLayer] = {}
-        self.tables: dict[Any, tuple[Expr, Array]] = {}
-        self._deferred: dict[Any, Callable[[], Expr]] = {}
-        self._dynamic: dict[Any, DynamicBytes] = {}
-        self._points: dict[Any, Expr] = {}
-        self._ranges: dict[Any, tuple[Expr, Expr]] = {}
-        self.scaled: dict[Any, Any] = {}
-        self._readers: dict[Any, list[Expr]] = {}
+        self.values: dict[Var, Expr] = {}
+        self._new: dict[Var, Expr] = {}
+        self._forms: dict[Var, Forms] = {}
+        self._quantities: dict[Var, Quantity] = {}
+        self._layers: dict[Var, RequantisedLayer] = {}
+        self.tables: dict[Var, tuple[Expr, Array]] = {}
+        self._deferred: dict[Var, Callable[[], Expr]] = {}
+        self._dynamic: dict[Var, DynamicBytes] = {}
+        self._points: dict[Var, Expr] = {}
+        self._ranges: dict[Var, tuple[Expr, Expr]] = {}
+        self.scaled: dict[Var, ScaledLayer] = {}
+        self._readers: dict[Var, list[Expr]] = {}
         bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
         for reader, value in bindings.items():
             for var in variables(value):
@@ -179,7 +182,7 @@ class IntegerGraph(Rewriter):
 
         It is one of few channels that floats are quantised to, and that only one operator reads.
         """
-        value: Any = self.values.get(var)
+        value: Expr = self.values.get(var)
         shape = static_shape(var)
         forms = self._forms[var]
         few = len(shape) == 4 and shape[1] <= WORD and shape[3] >= LANES
@@ -196,7 +199,7 @@ class IntegerGraph(Rewriter):
 
     def _quantised_image(self, var: Expr, lanes: int) -> Expr | None:
         """Quantise floats straight into an image."""
-        value: Any = self.values.get(var)
+        value: Expr = self.values.get(var)
         if op_name(value) != "relax.quantize" or str(value.args[0].ty.dtype) != "float32":
             return None
         shape = static_shape(var)
@@ -306,7 +309,7 @@ class IntegerGraph(Rewriter):
         """Return the variable of the bytes that an expression is dequantised from; None for any other expression."""
         if self.is_quantised(expr):
             return expr
-        value: Any = self.values.get(expr) if isinstance(expr, relax.Var) else None
+        value: Expr = self.values.get(expr) if isinstance(expr, relax.Var) else None
         if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
             return None
         source = value.args[0]
@@ -321,7 +324,7 @@ class IntegerGraph(Rewriter):
 
     def constant(self, expr: Expr) -> ScaledConstant | None:
         """Return the constant that an expression is, also if it is a transposed or reshaped one; else None."""
-        value: Any = self.values.get(expr) if isinstance(expr, relax.Var) else None
+        value: Expr = self.values.get(expr) if isinstance(expr, relax.Var) else None
         if op_name(value) == "relax.permute_dims":
             inner = self.constant(value.args[0])
             rank = len(static_shape(value))
@@ -369,7 +372,7 @@ class IntegerGraph(Rewriter):
         self._layers[var] = layer
 
 
-def floats(values: Sequence[Any]) -> Expr:
+def floats(values: Sequence[float | np.float32]) -> Expr:
     """Return a constant of floats."""
     return relax.const(np.array([float(item) for item in values], np.float32), "float32")
 

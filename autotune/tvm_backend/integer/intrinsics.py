@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tvm import tirx
 from tvm.s_tir import TensorIntrin
@@ -18,10 +17,9 @@ from tvm.target import codegen
 from tvm.tirx.script import builder as T
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.types import Buffer, PrimFunc, Target
+from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, Target
 
-Expr = Any  # a TIR expression; TVM has no types
-Load = Callable[[int, str], Expr]  # the elements from an index on, as a vector of a type
+Load = Callable[[int, str], PrimExpr]  # the elements from an index on, as a vector of a type
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Dot:
     rate: float = 4.0
 
 
-def channel_at(position: Expr) -> Expr:
+def channel_at(position: PrimExpr) -> PrimExpr:
     """Return which of four channels the weight at a position is for: 0, 2, 1, 3.
 
     So the even bytes of four weights, and the odd ones, are for channels whose words lie side by side.
@@ -144,29 +142,29 @@ def has_tiles(target: Target, feature: str) -> bool:
     return codegen.llvm_cpu_has_features(feature, target) and not hidden
 
 
-def _bytes(load: Load, lanes: int) -> Expr:
+def _bytes(load: Load, lanes: int) -> PrimExpr:
     """Four bytes, repeated to fill a vector."""
     word = tirx.reinterpret("int32", load(0, "uint8x4"))
     return tirx.reinterpret(f"int8x{4 * lanes}", tirx.Broadcast(word, lanes))
 
 
-def _vpdpbusd(sums: Expr, data: Expr, weights: Expr, lanes: int) -> Expr:
+def _vpdpbusd(sums: PrimExpr, data: PrimExpr, weights: PrimExpr, lanes: int) -> PrimExpr:
     name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"  # LLVM encodes it for AVX-VNNI too
     return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, sums, data, weights)
 
 
-def _vnni(sums: Expr, load: Load, weights: Expr, lanes: int) -> Expr:
+def _vnni(sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:
     return _vpdpbusd(sums, _bytes(load, lanes), weights, lanes)
 
 
-def _pmaddubsw(sums: Expr, load: Load, weights: Expr, lanes: int) -> Expr:
+def _pmaddubsw(sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:
     wide = f"int16x{2 * lanes}"
     pairs = tirx.call_llvm_pure_intrin(wide, "llvm.x86.avx2.pmadd.ub.sw", _bytes(load, lanes), weights)
     ones = tirx.Broadcast(tirx.const(1, "int16"), 2 * lanes)
     return sums + tirx.call_llvm_pure_intrin(f"int32x{lanes}", "llvm.x86.avx2.pmadd.wd", pairs, ones)
 
 
-def _pmaddwd(sums: Expr, load: Load, weights: Expr, lanes: int) -> Expr:
+def _pmaddwd(sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:
     """Even and odd weights apart, each widened to 16 bits: no sum of two products overflows 32 bits."""
     wide = f"int16x{2 * lanes}"
     eight = tirx.Broadcast(tirx.const(8, "int16"), 2 * lanes)
@@ -179,12 +177,12 @@ def _pmaddwd(sums: Expr, load: Load, weights: Expr, lanes: int) -> Expr:
     return sums
 
 
-def _transposed(pixels: list[Expr]) -> Expr:
+def _transposed(pixels: list[PrimExpr]) -> PrimExpr:
     """4 pixels of 16 channels, as 16 channels of 4 pixels."""
     rows = tirx.Shuffle(pixels, [tirx.const(index, "int32") for index in range(64)])
     lane = tirx.Ramp(tirx.const(0, "int8"), tirx.const(1, "int8"), 64)
 
-    def all_lanes(value: int) -> Expr:
+    def all_lanes(value: int) -> PrimExpr:
         return tirx.Broadcast(tirx.const(value, "int8"), 64)
 
     source = tirx.bitwise_and(lane, all_lanes(3)) * all_lanes(16) + tirx.shift_right(lane, all_lanes(2))
@@ -201,7 +199,7 @@ _STEPS = {
 }
 
 
-def add_products(dot: Dot, sums: Expr, load: Load, weights: Expr) -> Expr:
+def add_products(dot: Dot, sums: PrimExpr, load: Load, weights: PrimExpr) -> PrimExpr:
     """Return sums to which the products of four elements of the data are added.
 
     Args:
@@ -223,7 +221,7 @@ def register() -> None:
 def _dot(dot: Dot) -> tuple[PrimFunc, PrimFunc]:
     lanes = dot.lanes
 
-    def result(a: Buffer, b: Buffer, c: Buffer) -> Expr:
+    def result(a: Buffer, b: Buffer, c: Buffer) -> PrimExpr:
         weights = b.vload([0, 0], dtype=f"int8x{4 * lanes}")
         return add_products(dot, c.vload([0], dtype=f"int32x{lanes}"), lambda k, dtype: a.vload([k], dtype), weights)
 
@@ -236,7 +234,7 @@ def _dot(dot: Dot) -> tuple[PrimFunc, PrimFunc]:
 
 
 def _depthwise() -> tuple[PrimFunc, PrimFunc]:
-    def result(a: Buffer, b: Buffer, c: Buffer) -> Expr:
+    def result(a: Buffer, b: Buffer, c: Buffer) -> PrimExpr:
         pixels = _transposed([a.vload([k, 0, 0], "uint8x16") for k in range(4)])
         return _vpdpbusd(c.vload([0], dtype="int32x16"), pixels, b.vload([0, 0], dtype="int8x64"), 16)
 
@@ -248,7 +246,7 @@ def _depthwise() -> tuple[PrimFunc, PrimFunc]:
     )
 
 
-def _whole(value: Expr) -> Expr:
+def _whole(value: PrimExpr) -> PrimExpr:
     return T.cast(value, "int32")
 
 
@@ -276,9 +274,9 @@ class Operand:
 
 def intrinsic(
     operands: Sequence[Operand],
-    place: Callable[[Expr, Expr], tuple[Expr, ...]],
-    factor: Callable[[Expr], Expr],
-    result: Callable[..., Expr],
+    place: Callable[[PrimExpr, PrimExpr], tuple[PrimExpr, ...]],
+    factor: Callable[[PrimExpr], PrimExpr],
+    result: Callable[..., PrimExpr],
 ) -> tuple[PrimFunc, PrimFunc]:
     """Return what an intrinsic for c[i] += sum over k of a[place(i, k)] * b[i, k] computes, and how.
 

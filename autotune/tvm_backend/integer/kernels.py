@@ -19,9 +19,7 @@ from autotune.tvm_backend.integer.intrinsics import Instructions, channel_at
 from autotune.tvm_backend.integer.schedules import DEPTHWISE_BLOCK, DOT_BLOCK, INTRINSIC, LEFT_ALONE, OUT, PAD, WINDOW
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import OPAQUE
-from autotune.tvm_backend.types import PrimFunc
-
-Expr = Any
+from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
 LANES = 16
 WORD = 4  # products that one instruction adds up
@@ -29,12 +27,12 @@ _WHOLE = 12582912.0  # 1.5 * 2^23
 _WHOLE_BITS = 0x4B400000  # of that float
 
 
-def rounded(value: Expr, zero: Expr) -> Expr:
+def rounded(value: PrimExpr, zero: PrimExpr) -> PrimExpr:
     """A float rounded half to even, as ONNX asks, and moved to a zero point."""
     return tirx.round(value) + zero
 
 
-def to_byte(value: Expr, zero: Expr, low: Expr, high: Expr) -> Expr:
+def to_byte(value: PrimExpr, zero: PrimExpr, low: PrimExpr, high: PrimExpr) -> PrimExpr:
     """A float as an unsigned byte: rounded half to even, moved to a zero point, not below `low` nor above `high`.
 
     The sum with 1.5 * 2^23 has the whole number in its last bits. That takes fewer instructions than to round and to
@@ -45,7 +43,7 @@ def to_byte(value: Expr, zero: Expr, low: Expr, high: Expr) -> Expr:
     return (bits - tirx.const(_WHOLE_BITS, "int32") + zero.astype("int32")).astype("uint8")
 
 
-def padded(data: Expr, window: Window, zero: Expr, *, right: int = 0, words: bool = False) -> Expr:
+def padded(data: TensorExpr, window: Window, zero: PrimExpr, *, right: int = 0, words: bool = False) -> TensorExpr:
     """An image with its zero point around it, and with `right` more columns; as 16-bit words if so asked."""
     batch, height, width, chunks, lanes = data.shape
     top, left, bottom, more = window.padding
@@ -53,7 +51,7 @@ def padded(data: Expr, window: Window, zero: Expr, *, right: int = 0, words: boo
     if not is_wider and not words:
         return data
 
-    def element(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
         inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
         value = data[n, y - top, x - left, c, lane]
         value = tirx.if_then_else(inside, value, zero) if is_wider else value
@@ -78,7 +76,7 @@ class Grouping:
     chunks: int
     parts: int = 1
 
-    def chunk(self, output: Expr, index: Expr, all_chunks: int, lanes: int) -> Expr:
+    def chunk(self, output: PrimExpr, index: PrimExpr, all_chunks: int, lanes: int) -> PrimExpr:
         """Return the chunk of the input for a chunk of the output and an index into its weights."""
         inside = index if self.parts == 1 else tirx.indexmod(index, self.chunks)
         if not self.outer or self.chunks == all_chunks:
@@ -101,7 +99,7 @@ class Product:
     instructions: Instructions
     grouping: Grouping | None
 
-    def sums(self, data: Expr, weight: Expr, point: Expr) -> Expr:
+    def sums(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr) -> TensorExpr:
         """Return the sums of products (N, OH, OW, OC, 16) as a tensor expression.
 
         Args:
@@ -113,7 +111,7 @@ class Product:
             return self._depthwise(data, weight, point)
         return self._dense(data, weight, point, self.grouping)
 
-    def _dense(self, data: Expr, weight: Expr, point: Expr, grouping: Grouping) -> Expr:
+    def _dense(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr, grouping: Grouping) -> TensorExpr:
         """Weights are (OC, KH, KW, IC, b / 4, 16, 4)."""
         words = self.instructions.words
         source = padded(data, self.window, point[0], words=words)
@@ -122,7 +120,7 @@ class Product:
         all_chunks = int(data.shape[3])
         lanes = int(data.shape[4])
 
-        def product(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
+        def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
             place = grouping.chunk(c, chunk, all_chunks, lanes)
             channel = word * WORD + (channel_at(byte) if words else byte)
             one = source[(n, *self.window.at(y, x, down, right), place, channel)].astype("int32")
@@ -131,7 +129,7 @@ class Product:
         shape = (data.shape[0], *self.window.size, weight.shape[0], weight.shape[5])
         return te.compute(shape, product, name=DOT_BLOCK, attrs=self._dense_attributes(weight, all_chunks, lanes))
 
-    def _dense_attributes(self, weight: Expr, all_chunks: int, lanes: int) -> dict[str, Any]:
+    def _dense_attributes(self, weight: TensorExpr, all_chunks: int, lanes: int) -> dict[str, Any]:
         attributes: dict[str, Any] = {"schedule_rule": DOT_BLOCK, INTRINSIC: self.instructions.vector}
         high, wide, chunks = (int(extent) for extent in weight.shape[1:4])
         if self.instructions.tiles and self.window.dilation[1] == 1 and chunks == all_chunks:
@@ -139,7 +137,7 @@ class Product:
             attributes[WINDOW] = geometry
         return attributes
 
-    def _depthwise(self, data: Expr, weight: Expr, point: Expr) -> Expr:
+    def _depthwise(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr) -> TensorExpr:
         """Weights are (C, KH, KW / 4, 16, 4): taps of a row in groups of four, the last filled with zeros."""
         window = self.window
         taps = int(weight.shape[2]) * WORD
@@ -148,7 +146,7 @@ class Product:
         source = padded(data, window, point[0], right=max(reach - width, 0))
         down, group, tap = axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 4)]
 
-        def product(n: Expr, y: Expr, x: Expr, c: Expr, lane: Expr) -> Expr:
+        def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
             one = source[(n, *window.at(y, x, down, group * WORD + tap), c, lane)].astype("int32")
             return te.sum(one * weight[c, down, group, lane, tap].astype("int32"), axis=axes)
 
@@ -157,7 +155,9 @@ class Product:
         return te.compute(shape, product, name=DEPTHWISE_BLOCK, attrs=attributes)
 
 
-def requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, *rest: Expr) -> Expr:
+def requantised(
+    sums: TensorExpr, scale: TensorExpr, bias: TensorExpr, limits: TensorExpr, *rest: TensorExpr
+) -> TensorExpr:
     """Sums as bytes: clip(round((sum + bias) * scale) + zero).
 
     Args:
@@ -169,7 +169,7 @@ def requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, *rest: Expr) 
             the image is the first operand of the addition.
     """
 
-    def element(*at: Expr) -> Expr:
+    def element(*at: PrimExpr) -> PrimExpr:
         channel = at[-2:]
         value = (sums[at] + bias[channel]).astype("float32") * scale[channel]
         if not rest:
@@ -184,7 +184,9 @@ def requantised(sums: Expr, scale: Expr, bias: Expr, limits: Expr, *rest: Expr) 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
 
 
-def scaled(sums: Expr, point: Expr, totals: Expr, step: Expr, scale: Expr, bias: Expr) -> Expr:
+def scaled(
+    sums: TensorExpr, point: TensorExpr, totals: TensorExpr, step: TensorExpr, scale: TensorExpr, bias: TensorExpr
+) -> TensorExpr:
     """Sums as floats: (sum - point * totals) * (step * scale) + bias.
 
     Args:
@@ -196,7 +198,7 @@ def scaled(sums: Expr, point: Expr, totals: Expr, step: Expr, scale: Expr, bias:
         bias: Floats (OC, 16).
     """
 
-    def element(*at: Expr) -> Expr:
+    def element(*at: PrimExpr) -> PrimExpr:
         channel = at[-2:]
         whole = (sums[at] - point[0].astype("int32") * totals[channel]).astype("float32")
         return whole * (step[0] * scale[channel]) + bias[channel]
@@ -204,17 +206,17 @@ def scaled(sums: Expr, point: Expr, totals: Expr, step: Expr, scale: Expr, bias:
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
 
 
-def centred(sums: Expr, point: Expr, totals: Expr) -> Expr:
+def centred(sums: TensorExpr, point: TensorExpr, totals: TensorExpr) -> TensorExpr:
     """Sums of products around the zero point of the data: sum - point * totals, as for `scaled`."""
 
-    def element(*at: Expr) -> Expr:
+    def element(*at: PrimExpr) -> PrimExpr:
         return sums[at] - point[0].astype("int32") * totals[at[-2:]]
 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
 
 
 # What a product becomes, by the type of the result: from the sums, the zero point and further operands.
-_RESULTS: Mapping[str, Callable[..., Expr]] = {
+_RESULTS: Mapping[str, Callable[..., TensorExpr]] = {
     "uint8": lambda sums, point, *rest: requantised(sums, *rest),
     "float32": scaled,
     "int32": centred,
@@ -237,18 +239,18 @@ def product_program(
     return unscheduled([*arguments, result]), tuple(int(extent) for extent in result.shape)
 
 
-def unscheduled(arguments: Sequence[Expr]) -> PrimFunc:
+def unscheduled(arguments: Sequence[TensorExpr]) -> PrimFunc:
     """Return the program of a tensor expression, the last argument, for which a schedule has to be found."""
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(list(arguments))}))
     schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
     return schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
 
 
-def _multiply_add(one: Expr, other: Expr, more: Expr) -> Expr:
+def _multiply_add(one: PrimExpr, other: PrimExpr, more: PrimExpr) -> PrimExpr:
     return tirx.call_intrin("float32", "tirx.fma", one, other, more)
 
 
-def added(one: Expr, other: Expr, constants: Expr) -> Expr:
+def added(one: PrimExpr, other: PrimExpr, constants: TensorExpr) -> PrimExpr:
     """The sum of two quantised values, as ONNX Runtime computes it: one constant for the three zero points.
 
     It adds each product in one rounding, the second operand first, on CPUs that can.

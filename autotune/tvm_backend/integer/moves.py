@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -51,7 +50,7 @@ def _concat_images(graph: IntegerGraph, tensors: Sequence[Expr], quantised: Quan
 
 def part(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Take a part of channels that were split, which is requantised on the way."""
-    split: Any = graph.value(quantised.value.tuple_value)
+    split: Expr = graph.value(quantised.value.tuple_value)
     if op_name(split) != "relax.split" or len(quantised.shape) != 4 or quantised.limits != (0, LARGEST):
         return None
     data = graph.quantised_operand(split.args[0])
@@ -84,7 +83,7 @@ def moved(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
 
 def rows_of_bytes(graph: IntegerGraph, var: Expr, value: Expr) -> bool:
     """Take the rows of a quantised table as bytes, and dequantise these. Return whether a value is such rows."""
-    table: Any = graph.value(value.args[0]) if op_name(value) == "relax.take" else None
+    table: Expr = graph.value(value.args[0]) if op_name(value) == "relax.take" else None
     quantity = Quantity.of(table) if op_name(table) == "relax.dequantize" else None
     if quantity is None or not is_tensor_constant(table.args[0]):
         return False

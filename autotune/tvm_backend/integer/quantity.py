@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name
+from autotune.tvm_backend.types import Call
 
 Array = npt.NDArray[Any]
 _LOWEST = -128
@@ -33,7 +34,7 @@ class Quantity:
     signed: bool
 
     @classmethod
-    def of(cls, call: Any) -> Quantity | None:
+    def of(cls, call: Call) -> Quantity | None:
         """Return the quantity of a call of quantize or dequantize; None if it has several, or not of 8 bits."""
         dtype = str((call if op_name(call) == "relax.quantize" else call.args[0]).ty.dtype)
         _, scale, zero = call.args
@@ -86,7 +87,7 @@ class ScaledConstant:
     axis: int
 
     @classmethod
-    def of(cls, call: Any) -> ScaledConstant | None:
+    def of(cls, call: Call) -> ScaledConstant | None:
         """Return the constant that a call of dequantize makes; None if it makes another value."""
         if op_name(call) != "relax.dequantize" or not all(map(is_tensor_constant, call.args)):
             return None

@@ -8,7 +8,6 @@ none stays as it is, in floats.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -28,10 +27,10 @@ from autotune.tvm_backend.integer.quantity import Quantity
 from autotune.tvm_backend.integer.tables import single_number
 from autotune.tvm_backend.integer.weight_only import BlockMatrix, block_matrix, block_product
 from autotune.tvm_backend.passes.rewrite import op_name, rewrite_and_clean, static_shape
-from autotune.tvm_backend.types import Expr
+from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 
-def integer_kernels(mod: Any, target: Any) -> Any:
+def integer_kernels(mod: IRModule, target: Target) -> IRModule:
     """Rewrite `main` so that quantised operators compute in integers.
 
     Args:
@@ -127,7 +126,7 @@ def _activation(value: Expr) -> tuple[float, float] | None:
 
 
 # What computes an operator: from the graph, the variable of the result and the operator to the result.
-_Handler = Callable[[IntegerGraph, Any, Quantised], Forms | None]
+_Handler = Callable[[IntegerGraph, Var, Quantised], Forms | None]
 _HANDLERS: Mapping[str, _Handler] = {
     "relax.nn.conv2d": requantised_layer,
     "relax.matmul": requantised_layer,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import tvm
 
@@ -14,10 +13,7 @@ from autotune.tvm_backend.bfloat16.instructions import DOTS as BFLOAT16_DOTS
 from autotune.tvm_backend.integer import amx
 from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Dot
 from autotune.tvm_backend.integer.tiles import TileProduct
-
-Expr = Any
-Schedule = Any
-Loop = Any
+from autotune.tvm_backend.types import BlockRV, LoopRV, PrimFunc, Schedule
 
 # Names of blocks; those of products are the names of their rules too.
 DOT_BLOCK = "integer_dot"
@@ -61,7 +57,7 @@ _DEPTHWISE_ORDERS = (Order("yxc"), Order("yxc", inside=True), Order("cyx", insid
 Tile = tuple[int, int, int]  # rows, columns, chunks
 
 
-def _dot_rule(schedule: Schedule, block: Any) -> list[Schedule]:
+def _dot_rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
     vectors = _sketches(schedule, block, _DOT_ORDERS, _schedule_dot)
     if _window(schedule, block) is None:
         return vectors
@@ -72,18 +68,22 @@ def _dot_rule(schedule: Schedule, block: Any) -> list[Schedule]:
     ]
 
 
-def _depthwise_rule(schedule: Schedule, block: Any) -> list[Schedule]:
+def _depthwise_rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
     return _sketches(schedule, block, _DEPTHWISE_ORDERS, _schedule_depthwise)
 
 
 def _sketches(
-    schedule: Schedule, block: Any, orders: Sequence[Order], apply: Any, tile: Tile | None = None
+    schedule: Schedule,
+    block: BlockRV,
+    orders: Sequence[Order],
+    apply: Callable[..., Schedule],
+    tile: Tile | None = None,
 ) -> list[Schedule]:
     fitting = orders if _is_padded(schedule) else [order for order in orders if not order.inside] or orders[:1]
     return [apply(schedule.copy(), block, order, tile) for order in fitting]
 
 
-def default_schedule(program: Any) -> Schedule | None:
+def default_schedule(program: PrimFunc) -> Schedule | None:
     """Return a good schedule for a program with an integer product; None for any other program."""
     schedule = tvm.s_tir.Schedule(program)
     looked_at = schedule.copy()
@@ -98,7 +98,7 @@ def default_schedule(program: Any) -> Schedule | None:
     return None
 
 
-def _tile_products(schedule: Schedule, block: Any) -> list[TileProduct]:
+def _tile_products(schedule: Schedule, block: BlockRV) -> list[TileProduct]:
     """The kernels of tiles that may compute a product, those with the highest rates first."""
     window = _window(schedule, block)
     if window is None:
@@ -109,7 +109,7 @@ def _tile_products(schedule: Schedule, block: Any) -> list[TileProduct]:
     return sorted(fitting, key=lambda product: (-product.rate(), product.loads() / product.work))
 
 
-def _dot_by_hand(schedule: Schedule, block: Any) -> Schedule:
+def _dot_by_hand(schedule: Schedule, block: BlockRV) -> Schedule:
     """Wide images go by rows, as their weights stay in the cache; others by chunks of the output."""
     _, rows, columns, *_ = _extents(schedule, block)
     by_rows = rows * columns >= _WIDE and rows > 1
@@ -120,7 +120,7 @@ def _dot_by_hand(schedule: Schedule, block: Any) -> Schedule:
     return _schedule_dot(schedule, block, order, _vector_tile(schedule, block))
 
 
-def _vector_tile(schedule: Schedule, block: Any) -> Tile:
+def _vector_tile(schedule: Schedule, block: BlockRV) -> Tile:
     """The best tile of vectors whose sums and weights fit in the registers: LLVM would store sums in each step.
 
     A vector of weights costs as much as four pixels, since it comes from farther away.
@@ -138,7 +138,7 @@ def _vector_tile(schedule: Schedule, block: Any) -> Tile:
     return max(fitting, key=merit)
 
 
-def _depthwise_by_hand(schedule: Schedule, block: Any) -> Schedule:
+def _depthwise_by_hand(schedule: Schedule, block: BlockRV) -> Schedule:
     _, rows, columns, _, _ = _extents(schedule, block)
     inside = _is_padded(schedule)
     most = DEPTHWISE.registers // 2 if _intrinsic(schedule, block) else 8
@@ -155,7 +155,7 @@ def _tiles(extents: tuple[int, int, int], most: int, columns: int = _MOST_COLUMN
             yield (tile[0], tile[1], tile[2])
 
 
-def _schedule_dot(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> Schedule:
+def _schedule_dot(schedule: Schedule, block: BlockRV, order: Order, tile: Tile | None) -> Schedule:
     """Keep the sums of a tile in registers, and go over the reduction once for them."""
     name = _take_intrinsic(schedule, block)
     dot = _dot(name)
@@ -168,7 +168,7 @@ def _schedule_dot(schedule: Schedule, block: Any, order: Order, tile: Tile | Non
     return schedule
 
 
-def _schedule_tiles(schedule: Schedule, block: Any, order: Order, tile: Tile) -> Schedule:
+def _schedule_tiles(schedule: Schedule, block: BlockRV, order: Order, tile: Tile) -> Schedule:
     """Compute a tile by one call of a kernel that goes over the whole reduction."""
     window = _window(schedule, block) or []
     _take_intrinsic(schedule, block)
@@ -185,7 +185,7 @@ def _schedule_tiles(schedule: Schedule, block: Any, order: Order, tile: Tile) ->
     return schedule
 
 
-def _schedule_depthwise(schedule: Schedule, block: Any, order: Order, tile: Tile | None) -> Schedule:
+def _schedule_depthwise(schedule: Schedule, block: BlockRV, order: Order, tile: Tile | None) -> Schedule:
     name = _take_intrinsic(schedule, block)
     outer = _tile_output(schedule, block, order, tile)
     schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
@@ -199,14 +199,14 @@ def _schedule_depthwise(schedule: Schedule, block: Any, order: Order, tile: Tile
 
 
 def _tile_output(
-    schedule: Schedule, block: Any, order: Order, tile: Tile | None, *, sampled: bool = True
-) -> list[Loop]:
+    schedule: Schedule, block: BlockRV, order: Order, tile: Tile | None, *, sampled: bool = True
+) -> list[LoopRV]:
     """Tile the last block, and return the loops over tiles, the parallel one first."""
     (out,) = schedule.get_consumers(block)
     batch, y, x, c, lane = schedule.get_loops(out)
     limits = {"y": _MOST_ROWS, "x": _MOST_COLUMNS, "c": _MOST_CHUNKS}
-    tiles: dict[str, Loop] = {}
-    inner: dict[str, Loop] = {}
+    tiles: dict[str, LoopRV] = {}
+    inner: dict[str, LoopRV] = {}
     for index, (axis, loop) in enumerate((("y", y), ("x", x), ("c", c))):
         decision = None if tile is None else [int(schedule.get(loop).extent) // tile[index], tile[index]]
         factors = schedule.sample_perfect_tile(loop, 2, limits[axis], decision=decision) if sampled else decision
@@ -223,11 +223,11 @@ def _tile_output(
 
 def _finish(
     schedule: Schedule,
-    block: Any,
-    tile: tuple[Loop, Loop, Loop],
-    lane: Loop,
-    last: Loop,
-    reduction: Loop,
+    block: BlockRV,
+    tile: tuple[LoopRV, LoopRV, LoopRV],
+    lane: LoopRV,
+    last: LoopRV,
+    reduction: LoopRV,
     intrinsic: str,
     lanes: int,
 ) -> None:
@@ -250,7 +250,7 @@ def _finish(
     schedule.set_scope(init, 0, "local")
 
 
-def _schedule_padding(schedule: Schedule, outer: list[Loop], order: Order) -> None:
+def _schedule_padding(schedule: Schedule, outer: list[LoopRV], order: Order) -> None:
     if not _is_padded(schedule):
         return
     pad = schedule.get_sblock(PAD)
@@ -280,23 +280,23 @@ def _is_padded(schedule: Schedule) -> bool:
     return any(str(looked_at.get(item).name_hint) == PAD for item in blocks)
 
 
-def _extents(schedule: Schedule, block: Any) -> list[int]:
+def _extents(schedule: Schedule, block: BlockRV) -> list[int]:
     looked_at = schedule.copy()  # what is asked of a schedule becomes a part of its trace
     (out,) = looked_at.get_consumers(block)
     return [int(looked_at.get(loop).extent) for loop in looked_at.get_loops(out)]
 
 
-def _intrinsic(schedule: Schedule, block: Any) -> str:
+def _intrinsic(schedule: Schedule, block: BlockRV) -> str:
     return str(schedule.get(block).annotations[INTRINSIC])
 
 
-def _window(schedule: Schedule, block: Any) -> list[int] | None:
+def _window(schedule: Schedule, block: BlockRV) -> list[int] | None:
     """The geometry that a block states; None if its products are not for tiles."""
     window = schedule.get(block).annotations.get(WINDOW)
     return [int(item) for item in window] if window is not None else None
 
 
-def _take_intrinsic(schedule: Schedule, block: Any) -> str:
+def _take_intrinsic(schedule: Schedule, block: BlockRV) -> str:
     """The intrinsic that a block names. The annotations are removed, as they mean nothing to the compiler."""
     name = _intrinsic(schedule, block)
     if _window(schedule, block) is not None:

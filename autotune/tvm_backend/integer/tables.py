@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name
-from autotune.tvm_backend.types import Expr
+from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]
 _DEEPEST = 32  # operators between a value and what it is a function of
@@ -70,7 +70,7 @@ class FunctionOfOne:
 
     def __init__(
         self,
-        values: Mapping[Any, Expr],
+        values: Mapping[Var, Expr],
         leaf: Callable[[Expr], tuple[Expr, Array] | None],
         constant: Callable[[Expr], Array | None],
     ) -> None:

@@ -22,7 +22,7 @@ from autotune.tvm_backend.integer.graph import IntegerGraph
 from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.packing import filled, fits
 from autotune.tvm_backend.passes.rewrite import finished, op_name, static_shape
-from autotune.tvm_backend.types import Expr
+from autotune.tvm_backend.types import Expr, PrimExpr, PrimFunc, TensorExpr
 
 Array = npt.NDArray[Any]
 _NIBBLE = 16
@@ -152,7 +152,7 @@ def _row_tile(rows: int) -> int:
     return whole if whole > _MOST_SUMS // 2 or rows <= _MOST_SUMS else _MOST_SUMS
 
 
-def block_kernel(rows: int, packed: PackedMatrix, tile: int) -> Any:
+def block_kernel(rows: int, packed: PackedMatrix, tile: int) -> PrimFunc:
     """Return the program of a product of floats (rows, K) with a packed matrix: floats (rows, N / 16, 16).
 
     Args:
@@ -170,7 +170,7 @@ def block_kernel(rows: int, packed: PackedMatrix, tile: int) -> Any:
     offsets = [_block_sums(data, blocks) for _ in zeros]
     block = te.reduce_axis((0, blocks))
 
-    def element(row: Expr, chunk: Expr, lane: Expr) -> Expr:
+    def element(row: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
         value = products[row, chunk, block, lane]
         for zero, offset in zip(zeros, offsets, strict=True):
             value = value - zero[chunk, block, lane] * offset[row, block]
@@ -180,13 +180,13 @@ def block_kernel(rows: int, packed: PackedMatrix, tile: int) -> Any:
     return _scheduled([data, elements, scale, *zeros, result], tile, has_offset=bool(zeros))
 
 
-def _products(data: Expr, elements: Expr, blocks: int, halves: int) -> Expr:
+def _products(data: TensorExpr, elements: TensorExpr, blocks: int, halves: int) -> TensorExpr:
     """The sums of x * element of each block, (rows, N / 16, blocks, 16)."""
     size = int(elements.shape[1]) // blocks
     step = te.reduce_axis((0, size))
     half = te.reduce_axis((0, halves))
 
-    def element(row: Expr, chunk: Expr, block: Expr, lane: Expr) -> Expr:
+    def element(row: PrimExpr, chunk: PrimExpr, block: PrimExpr, lane: PrimExpr) -> PrimExpr:
         place = block * size + step
         byte = elements[chunk, place, lane].astype("int32")
         if halves == 2:
@@ -196,14 +196,14 @@ def _products(data: Expr, elements: Expr, blocks: int, halves: int) -> Expr:
     return te.compute((data.shape[0], elements.shape[0], blocks, LANES), element, name="products")
 
 
-def _block_sums(data: Expr, blocks: int) -> Expr:
+def _block_sums(data: TensorExpr, blocks: int) -> TensorExpr:
     size = int(data.shape[1]) // blocks
     step = te.reduce_axis((0, size))
     shape = (data.shape[0], blocks)
     return te.compute(shape, lambda row, block: te.sum(data[row, block * size + step], axis=step), name="block_sums")
 
 
-def _scheduled(arguments: Sequence[Expr], tile: int, *, has_offset: bool) -> Any:
+def _scheduled(arguments: Sequence[TensorExpr], tile: int, *, has_offset: bool) -> PrimFunc:
     """Chunks of columns in parallel; the sums of a tile stay in registers for a block."""
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(list(arguments))}))
     result = schedule.get_sblock("result")
