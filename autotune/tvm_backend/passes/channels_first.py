@@ -7,7 +7,6 @@ that a network is transposed where it begins and where it ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -86,7 +85,7 @@ class _ChannelsFirst(Rewriter):
 
     def _dequantised(self, expr: Expr) -> Expr | None:
         """What is dequantised with its channels first; None for any other expression. Bytes are moved, not floats."""
-        value: Any = self.values.get(expr)
+        value: Expr = self.values.get(expr)
         if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
             return None
         return self.builder.emit(relax.Call(value.op, [self.first(value.args[0]), *value.args[1:]], value.attrs))
@@ -116,7 +115,7 @@ def _moved_constant(expr: Expr) -> Expr:
     return relax.const(np.ascontiguousarray(moved), str(expr.ty.dtype))
 
 
-_Handler = Callable[[_ChannelsFirst, Any], Expr | None]
+_Handler = Callable[[_ChannelsFirst, Call], Expr | None]
 
 
 def _conv2d(graph: _ChannelsFirst, call: Call) -> Expr | None:
@@ -140,7 +139,7 @@ def _kernel(graph: _ChannelsFirst, weight: Expr, layout: str) -> Expr | None:
     axes = [layout.index(axis) for axis in "OIHW"]
     if is_tensor_constant(weight):
         return relax.const(np.ascontiguousarray(weight.value.numpy().transpose(axes)), str(weight.ty.dtype))
-    value: Any = graph.values.get(weight)
+    value: Expr = graph.values.get(weight)
     if op_name(value) == "relax.reshape":
         value = graph.values.get(value.args[0])
     if op_name(value) != "relax.dequantize" or not all(map(is_tensor_constant, value.args)):
@@ -170,7 +169,7 @@ def _conv2d_transpose(graph: _ChannelsFirst, call: Call) -> Expr | None:
     return _windowed(relax.op.nn.conv2d_transpose, names, "data_layout")(graph, call)
 
 
-def _windowed(make: Callable[..., Any], names: str, layout: str = "layout") -> _Handler:
+def _windowed(make: Callable[..., Call], names: str, layout: str = "layout") -> _Handler:
     """Return a handler of an operator on height and width.
 
     Args:

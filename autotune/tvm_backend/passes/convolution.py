@@ -101,16 +101,16 @@ def constant(value: Array, like: Expr) -> Expr:
     return relax.const(np.ascontiguousarray(value), str(like.ty.dtype))
 
 
-def te_convert(data: TensorExpr, channels: int, source: int, wanted: int) -> Any:
+def te_convert(data: TensorExpr, channels: int, source: int, wanted: int) -> TensorExpr:
     """Convert a tensor from block `source` to block `wanted`. Either may be PLAIN."""
     batch = data.shape[0]
     height = data.shape[2]
     width = data.shape[3]
 
-    def read(n: PrimExpr, c: PrimExpr, h: PrimExpr, w: PrimExpr) -> Any:
+    def read(n: PrimExpr, c: PrimExpr, h: PrimExpr, w: PrimExpr) -> PrimExpr:
         return data[n, c // source, h, w, c % source] if source else data[n, c, h, w]
 
-    def write(n: PrimExpr, chunk: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
+    def write(n: PrimExpr, chunk: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> PrimExpr:
         c = chunk * wanted + lane
         value = read(n, c, h, w)
         zero = tirx.const(0, data.dtype)
@@ -143,7 +143,7 @@ class Window:
         attrs = (call.attrs.strides, call.attrs.padding, call.attrs.dilation)
         return cls(static_shape(call)[2:], *(tuple(int(item) for item in values) for values in attrs))
 
-    def padded(self, data: TensorExpr) -> Any:
+    def padded(self, data: TensorExpr) -> TensorExpr:
         """Return a tensor (N, C, H, W, ...) with zeros around its height and width."""
         if not any(self.padding):
             return data
@@ -151,7 +151,7 @@ class Window:
         more = [0] * (len(data.shape) - 4)
         return topi.nn.pad(data, [0, 0, top, left, *more], [0, 0, bottom, right, *more], name="data_pad")
 
-    def at(self, height: PrimExpr, width: PrimExpr, down: PrimExpr, right: PrimExpr) -> tuple[Any, Any]:
+    def at(self, height: PrimExpr, width: PrimExpr, down: PrimExpr, right: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """Return which element of the padded input is multiplied with an element of the kernel.
 
         Args:
@@ -168,7 +168,7 @@ class Window:
         return height * step_y + down * gap_y, width * step_x + right * gap_x
 
 
-def te_pad(data: TensorExpr, start: tuple[int, ...], size: tuple[int, int], *, name: str) -> Any:
+def te_pad(data: TensorExpr, start: tuple[int, ...], size: tuple[int, int], *, name: str) -> TensorExpr:
     """Put zeros around the height and the width of a packed tensor, in a block that no rule of MetaSchedule moves.
 
     Args:
@@ -180,14 +180,14 @@ def te_pad(data: TensorExpr, start: tuple[int, ...], size: tuple[int, int], *, n
     batch, chunks, height, width, lanes = data.shape
     top, left = start
 
-    def element(n: PrimExpr, c: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
+    def element(n: PrimExpr, c: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> PrimExpr:
         inside = tirx.all(h >= top, h < top + height, w >= left, w < left + width)
         return tirx.if_then_else(inside, data[n, c, h - top, w - left, lane], tirx.const(0, data.dtype))
 
     return te.compute((batch, chunks, *size, lanes), element, name=name, attrs=NO_SCHEDULE_RULE)
 
 
-def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
+def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> TensorExpr:
     """Express a convolution of packed tensors.
 
     Args:
@@ -205,7 +205,7 @@ def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
     chunk, down, right, *lane = axes
 
-    def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> Any:
+    def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> PrimExpr:
         first = oc // per_group * inner if groups > 1 else 0
         place = (n, first + chunk, *geometry.at(h, w, down, right), *lane)
         tap = (oc, *axes, o)
@@ -215,7 +215,7 @@ def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     return te.compute(shape, element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
 
 
-def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
+def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> TensorExpr:
     """Express a depthwise convolution of packed tensors.
 
     Args:
@@ -229,7 +229,7 @@ def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     padded = geometry.padded(data)
     down, right = axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
 
-    def element(n: PrimExpr, chunk: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
+    def element(n: PrimExpr, chunk: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> PrimExpr:
         place = (n, chunk, *geometry.at(h, w, down, right), lane)
         tap = (chunk, *axes, lane)
         return te.sum(padded[place] * kernel[tap], axis=axes)
@@ -259,7 +259,7 @@ def separate_windows(value: Expr) -> bool:
     return typed and layouts == ("NCHW", "IOHW", "NCHW") and strides == kernel and whole and not padded
 
 
-def te_conv_transpose(data: TensorExpr, kernel: TensorExpr) -> Any:
+def te_conv_transpose(data: TensorExpr, kernel: TensorExpr) -> TensorExpr:
     """Express a transposed convolution of packed tensors.
 
     Args:
@@ -273,7 +273,7 @@ def te_conv_transpose(data: TensorExpr, kernel: TensorExpr) -> Any:
     right = int(kernel.shape[3])
     chunk, *lane = axes = [te.reduce_axis((0, size)) for size in (kernel.shape[1], *kernel.shape[4:-1])]
 
-    def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> Any:
+    def element(n: PrimExpr, oc: PrimExpr, h: PrimExpr, w: PrimExpr, o: PrimExpr) -> PrimExpr:
         place = (n, chunk, h // down, w // right, *lane)
         tap = (oc, chunk, h % down, w % right, *lane, o)
         return te.sum(data[place] * kernel[tap], axis=axes)
@@ -287,7 +287,7 @@ def as_channels(weight: Array) -> Array:
     return weight.reshape(weight.shape[0], -1, 1, 1).transpose(1, 0, 2, 3)
 
 
-def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> Any:
+def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> TensorExpr:
     """Express the output of a transposed convolution by that of the 1x1 convolution of `as_channels`.
 
     Args:
@@ -298,7 +298,7 @@ def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> Any:
     right = shape[3] // int(data.shape[3])
     block = int(data.shape[4])
 
-    def element(n: PrimExpr, o: PrimExpr, h: PrimExpr, w: PrimExpr) -> Any:
+    def element(n: PrimExpr, o: PrimExpr, h: PrimExpr, w: PrimExpr) -> PrimExpr:
         channel = (o * down + h % down) * right + w % right
         return data[n, channel // block, h // down, w // right, channel % block]
 

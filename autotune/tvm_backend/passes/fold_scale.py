@@ -81,7 +81,7 @@ class _Folder(Rewriter):
         super().__init__(mod)
         self._uses = _count_uses(self.function)
         self._made: dict[Var, Expr] = {}
-        self._pending: dict[Any, _Affine] = {}
+        self._pending: dict[Var, _Affine] = {}
 
     def visit(self, var: Var, value: Expr) -> None:
         pending = _Affine(self.rebuild(value), _ONE, _ZERO) if plain_convolution(value) else self._step(value)
@@ -175,7 +175,7 @@ def _as_constant(value: Array, like: Expr) -> Expr:
     return relax.const(value.astype(dtype), dtype)
 
 
-def _count_uses(function: Function) -> Counter[Any]:
+def _count_uses(function: Function) -> Counter[Var]:
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     expressions = [*(binding.value for binding in bindings), function.body.body]
     return Counter(var for expr in expressions for var in variables(expr))

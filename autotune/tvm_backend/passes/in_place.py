@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -25,7 +24,7 @@ from autotune.tvm_backend.passes.rewrite import (
     variables,
     with_blocks,
 )
-from autotune.tvm_backend.types import Call, Expr, Function, IRModule, PrimFunc, Var
+from autotune.tvm_backend.types import Buffer, Call, Expr, Function, GlobalVar, IRModule, PrimFunc, Var
 
 TOGETHER = "parts_together"  # how the tensor programs of such concatenations are called
 _IMAGE = (4, 5)  # the dimensions of an image, plain or packed; other tensors are small, and fused with what follows
@@ -148,7 +147,7 @@ def _part(whole: Expr, like: Expr, offset: int) -> Expr:
     return relax.op.memory.view(whole, static_shape(like), dtype, relax.prim_value(offset * size))
 
 
-def returned(function: Function) -> Iterator[Any]:
+def returned(function: Function) -> Iterator[Var]:
     """Yield the variables that a function returns, in a tuple or under another name."""
     yield from variables(function.body.body)
     for binding in [item for block in function.body.blocks for item in block.bindings]:
@@ -165,7 +164,7 @@ def share_buffers(mod: IRModule) -> IRModule:
     Returns:
         The module. Kernels that get a part of a tensor take its offset from the tensor that they are called with.
     """
-    programs: dict[Any, set[int]] = {}
+    programs: dict[GlobalVar, set[int]] = {}
     for name, function in list(mod.functions.items()):
         if isinstance(function, relax.Function):
             calls = _Calls(function, mod)
@@ -187,27 +186,27 @@ class _Calls:
         self._order = [item.var for item in bindings]
         self._fixed = {self._root(var) for var in self._used_elsewhere()}
 
-    def _value(self, var: Var) -> Any:
+    def _value(self, var: Var) -> Expr:
         binding = self._bindings.get(var)
         return None if binding is None else binding.value
 
     def _bind(self, var: Var, value: Expr) -> None:
         self._bindings[var] = relax.VarBinding(var, relax.BlockBuilder().normalize(value))
 
-    def _root(self, var: Var) -> Any:
+    def _root(self, var: Var) -> Var:
         """Return the variable that the memory of a tensor was allocated as."""
         while isinstance(value := self._value(var), relax.Var) or _same_elements(value):
             var = value if isinstance(value, relax.Var) else value.args[0]
         return var
 
-    def _used_elsewhere(self) -> Iterator[Any]:
+    def _used_elsewhere(self) -> Iterator[Var]:
         """Yield the variables that the function returns, or hands to what may not know offsets."""
         yield from variables(self._function.body.body)
         for value in map(self._value, self._order):
             same = isinstance(value, relax.Var) or _same_elements(value) or op_name(value) == _VIEW
             yield from () if same or self._is_kernel(value) else variables(value)
 
-    def shared(self) -> Any:
+    def shared(self) -> Function:
         """Return the function without the kernels of concatenations."""
         for var in list(self._order):
             value = self._value(var)
@@ -241,7 +240,7 @@ class _Calls:
             args = [self._copy(var, item) if isinstance(item, relax.Var) else item for item in call.args]
             self._bind(var, relax.Call(call.op, args, call.attrs, call.ty_args))
 
-    def _copy(self, before: Any, tensor: Any) -> Any:
+    def _copy(self, before: Var, tensor: Var) -> Var:
         if op_name(self._value(self._root(tensor))) != _VIEW:
             return tensor
         copied = relax.Var("copied", tensor.ty)
@@ -249,7 +248,7 @@ class _Calls:
         self._order.insert(self._order.index(before), copied)
         return copied
 
-    def add_offsets(self, programs: dict[Any, set[int]]) -> None:
+    def add_offsets(self, programs: dict[GlobalVar, set[int]]) -> None:
         """Add to `programs`, by their names, the positions of the parameters that may be part of a tensor."""
         for value in map(self._value, self._order):
             if _program(value):
@@ -270,13 +269,13 @@ def _same_elements(value: Expr) -> bool:
     return op_name(value) in _SAME_ELEMENTS or called == "vm.builtin.reshape"
 
 
-def _with_offsets(program: PrimFunc, positions: set[int]) -> Any:
+def _with_offsets(program: PrimFunc, positions: set[int]) -> PrimFunc:
     """Return a tensor program that finds the first element of some of its tensors at the offset that they have."""
     moved = {program.params[position]: _with_offset(program.params[position]) for position in positions}
     return tvm_ffi.structural_map(program, (tvm.ir.Var, lambda var: moved.get(var, var))) if moved else program
 
 
-def _with_offset(tensor: Any) -> Any:
+def _with_offset(tensor: Buffer) -> Buffer:
     kind = tensor.ty
     offset = tirx.Var(f"{tensor.name}_offset", "int64")
     alignment = int(kind.data_alignment)

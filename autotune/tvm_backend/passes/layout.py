@@ -53,7 +53,7 @@ def pack_layouts(
     winograd: Callable[[Expr], bool] | None = None,
     registers: tuple[int, int] | None = None,
     plan: Plan = NOTHING,
-) -> Any:
+) -> IRModule:
     """Rewrite `main` so that convolutions with constant weights, and the operators around them, use packed tensors.
 
     An operator that cannot be packed gets plain operands, so the function computes the same as before. Its inputs and
@@ -83,7 +83,7 @@ class _Operators(LayoutPacker):
         return handler(self, value) if handler is not None else None
 
 
-_Handler = Callable[[LayoutPacker, Any], "Form | None"]
+_Handler = Callable[[LayoutPacker, Expr], "Form | None"]
 
 
 def _conv2d(packer: LayoutPacker, call: Call) -> Form | None:
@@ -200,7 +200,7 @@ def _elementwise(packer: LayoutPacker, call: Call) -> Form | None:
     return Form(block, relax.Call(call.op, [*packed, *rest], call.attrs, call.ty_args))
 
 
-def _windowed(make: Callable[..., Any], names: str) -> _Handler:
+def _windowed(make: Callable[..., Call], names: str) -> _Handler:
     """Return a handler that packs an operator on height and width.
 
     Args:
@@ -260,7 +260,7 @@ def _concat(packer: LayoutPacker, call: Call) -> Form | None:
     return Form(block, relax.op.concat([packer.operand(item, block) for item in fields], axis=1))
 
 
-def _part(packer: LayoutPacker, item: Any) -> Form | None:
+def _part(packer: LayoutPacker, item: Expr) -> Form | None:
     """Turn a part of channels that were split between chunks into a slice of the packed tensor."""
     split: Expr = packer.values.get(item.tuple_value)
     if op_name(split) != "relax.split" or len(static_shape(item)) != 4 or int(split.attrs.axis) % 4 != 1:

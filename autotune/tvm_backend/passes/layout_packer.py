@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import relax
 
@@ -51,9 +50,9 @@ class LayoutPacker(Rewriter):
         self.lanes = lanes
         self.winograd = winograd
         self.values: dict[Var, Expr] = {}
-        self._forms: dict[Any, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
+        self._forms: dict[Var, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
 
-    def run(self) -> Any:
+    def run(self) -> IRModule:
         mod = super().run()
         choices = {ALGORITHM_CHOICES: self._choices, LAYOUT_CHOICES: self._layout_choices}
         mod["main"] = mod["main"].with_attr({ALGORITHMS: self.chosen, LAYOUTS: self.layouts, **choices})
@@ -79,10 +78,10 @@ class LayoutPacker(Rewriter):
     def bind(self, var: Var, expr: Expr) -> None:
         self._forms[var] = {PLAIN: expr}
 
-    def enter_block(self) -> dict[Any, dict[int, Expr]]:
+    def enter_block(self) -> dict[Var, dict[int, Expr]]:
         return {var: dict(forms) for var, forms in self._forms.items()}
 
-    def leave_block(self, before: Any) -> None:
+    def leave_block(self, before: dict[Var, dict[int, Expr]]) -> None:
         self._forms = before
 
     def block_of(self, expr: Expr) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from tvm import relax, te
@@ -54,7 +53,7 @@ class _WeightPacker(PlainRewriter):
         self._wanted = plan.algorithms()
         self._chosen: dict[str, Algorithm] = {}
 
-    def run(self) -> Any:
+    def run(self) -> IRModule:
         mod = super().run()
         attrs = self.function.attrs or {}
         chosen = {**dict(attrs.get(ALGORITHMS, {})), **self._chosen}
@@ -114,12 +113,12 @@ def pack_columns(matrix: Array, block: int) -> Array:
     return np.ascontiguousarray(filled.reshape(inner, -1, block).transpose(1, 0, 2))
 
 
-def te_product(data: TensorExpr, weight: TensorExpr) -> Any:
+def te_product(data: TensorExpr, weight: TensorExpr) -> TensorExpr:
     """data (..., K) and packed weight (C, K, b) give (..., C, b), which is (..., C * b) in memory."""
     chunks, inner, block = weight.shape
     k = te.reduce_axis((0, inner), "k")
 
-    def element(*index: PrimExpr) -> Any:
+    def element(*index: PrimExpr) -> PrimExpr:
         *row, chunk, lane = index
         return te.sum(data[(*row, k)] * weight[chunk, k, lane], axis=k)
 

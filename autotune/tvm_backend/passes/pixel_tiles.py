@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
 
 from tvm import te, tirx
 
@@ -86,7 +85,7 @@ def padded_pixels(size: tuple[int, ...], channels: int, block: int, registers: t
     return padded[min(fitting, key=lambda tile: padded[tile] * tile.loads)] if fitting else 0
 
 
-def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: Window, pixels: int) -> Any:
+def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: Window, pixels: int) -> TensorExpr:
     """Express a convolution of packed tensors over pixels in a row.
 
     Args:
@@ -103,7 +102,7 @@ def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: Window, pixel
     axes = [te.reduce_axis((0, size)) for size in kernel.shape[1:-1]]
     chunk, down, right, lane = axes
 
-    def element(n: PrimExpr, oc: PrimExpr, pixel: PrimExpr, o: PrimExpr) -> Any:
+    def element(n: PrimExpr, oc: PrimExpr, pixel: PrimExpr, o: PrimExpr) -> PrimExpr:
         inside = tirx.min(pixel, height * width - 1)
         place = geometry.at(inside // width, inside % width, down, right)
         return te.sum(padded[(n, chunk, *place, lane)] * kernel[(oc, *axes, o)], axis=axes)
@@ -120,7 +119,7 @@ def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: Window, pixel
     )
 
 
-def _padded(data: TensorExpr, geometry: Window) -> Any:
+def _padded(data: TensorExpr, geometry: Window) -> TensorExpr:
     """Return the input with zeros around it, computed as a whole.
 
     Rows and columns of a tile of pixels are not known. Computed for each tile, as MetaSchedule would try, the padding

@@ -15,7 +15,7 @@ OPAQUE = 8  # TVM's number for an operator that is fused with no other
 _FLOATS = ("float16", "float32", "float64")
 
 
-def rewrite(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> Any:
+def rewrite(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> IRModule:
     """Rebuild the `main` function of a module.
 
     Args:
@@ -34,7 +34,7 @@ def is_rewritable(mod: IRModule) -> bool:
     return "main" in names and isinstance(mod["main"], relax.Function) and not _branches(mod["main"])
 
 
-def rewrite_and_clean(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> Any:
+def rewrite_and_clean(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> IRModule:
     """Rebuild `main` as `rewrite` does, and drop what nothing uses any more."""
     rewritten = rewrite(mod, make)
     if rewritten is mod:
@@ -166,7 +166,7 @@ class Rewriter:
     def enter_block(self) -> Any:
         """Return the state to restore at the end of a dataflow block."""
 
-    def run(self) -> Any:
+    def run(self) -> IRModule:
         """Rebuild `main` and return the new module."""
         function = self.function
         attrs = dict(self.function.attrs or {})

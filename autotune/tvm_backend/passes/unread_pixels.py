@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
-from typing import Any
 
 from tvm import relax
 
@@ -47,10 +46,10 @@ def drop_unread_pixels(mod: IRModule) -> IRModule:
     return rewrite_and_clean(mod, lambda module: _Thinner(module, steps)) if steps else mod
 
 
-def _steps_of(function: Function) -> dict[Any, Steps]:
+def _steps_of(function: Function) -> dict[Var, Steps]:
     """Return the steps of those variables of which some pixels are not read and need not be computed."""
-    read: dict[Any, Steps] = dict.fromkeys(variables(function.body.body), _ALL)
-    by_var: dict[Any, Steps] = {}
+    read: dict[Var, Steps] = dict.fromkeys(variables(function.body.body), _ALL)
+    by_var: dict[Var, Steps] = {}
     for binding in [item for block in function.body.blocks for item in block.bindings][::-1]:
         var = binding.var
         value = binding.value
@@ -85,7 +84,7 @@ def _is_constant(operand: Expr) -> bool:
     return set(shape[-2:]) <= {1} and (len(shape) == 4 or is_tensor_constant(operand))
 
 
-def _reads(value: Expr, steps: Steps) -> Iterator[tuple[Any, Steps]]:
+def _reads(value: Expr, steps: Steps) -> Iterator[tuple[Var, Steps]]:
     """Yield the variables that a value is computed from, each with the steps at which it is read.
 
     Args:
@@ -117,10 +116,10 @@ def _times(one: Steps, other: Steps) -> Steps:
 class _Thinner(PlainRewriter):
     """Keeps for each old variable a new one with the pixels that are read, and slices of it."""
 
-    def __init__(self, mod: IRModule, steps: dict[Any, Steps]) -> None:
+    def __init__(self, mod: IRModule, steps: dict[Var, Steps]) -> None:
         super().__init__(mod)
         self._steps = steps
-        self._sliced: dict[tuple[Any, Steps], Expr] = {}
+        self._sliced: dict[tuple[Var, Steps], Expr] = {}
 
     def visit(self, var: Var, value: Expr) -> None:
         self._wanted = self._steps.get(var, _ALL)
@@ -166,8 +165,8 @@ class _Thinner(PlainRewriter):
             self._sliced[var, wanted] = self.builder.emit(cut)
         return self._sliced[var, wanted]
 
-    def enter_block(self) -> dict[tuple[Any, Steps], Expr]:
+    def enter_block(self) -> dict[tuple[Var, Steps], Expr]:
         return dict(self._sliced)
 
-    def leave_block(self, before: Any) -> None:
+    def leave_block(self, before: dict[tuple[Var, Steps], Expr]) -> None:
         self._sliced = before

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt
-from typing import Any
 
 import numpy as np
 from tvm import te, tirx
@@ -140,7 +139,7 @@ def transform_weight(weight: Array, block_in: int, block_out: int, tile: int = T
     return flat.astype(weight.dtype)
 
 
-def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
+def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> TensorExpr:
     """Express a convolution of packed tensors with Winograd's algorithm.
 
     Args:
@@ -163,14 +162,16 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     lanes = kernel.shape[-1]
     dtype = data.dtype
 
-    def column(n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, b: PrimExpr, lane: PrimExpr) -> Any:
+    def column(
+        n: PrimExpr, o: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, b: PrimExpr, lane: PrimExpr
+    ) -> PrimExpr:
         pixel = (n * down + y) * across + x
         return _times(matrix, i, lambda k: product[k * patch + b, o, pixel, lane], dtype)
 
     tiles = (batch, outer, down, across, tile, patch, lanes)
     columns = te.compute(tiles, column, name="winograd_columns", attrs=NO_SCHEDULE_RULE)
 
-    def element(n: PrimExpr, o: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
+    def element(n: PrimExpr, o: PrimExpr, h: PrimExpr, w: PrimExpr, lane: PrimExpr) -> PrimExpr:
         row = (n, o, h // tile, w // tile, h % tile)
         return _times(matrix, w % tile, lambda k: columns[(*row, k, lane)], dtype)
 
@@ -178,7 +179,7 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Any:
     return te.compute(results, element, name="winograd_output", attrs={"schedule_rule": "winograd_output"})
 
 
-def _te_input(data: TensorExpr, geometry: Window, down: int, across: int, tile: int) -> Any:
+def _te_input(data: TensorExpr, geometry: Window, down: int, across: int, tile: int) -> TensorExpr:
     """Transform an input (N, IC, H, W, bi) to ((t + 2)^2, IC, N * down * across, bi)."""
     batch, chunks, *_, lanes = data.shape
     dtype = data.dtype
@@ -187,13 +188,13 @@ def _te_input(data: TensorExpr, geometry: Window, down: int, across: int, tile: 
     size = (down * tile + _MORE, across * tile + _MORE)
     pad = te_pad(data, geometry.padding[:2], size, name="winograd_pad")
 
-    def row(n: PrimExpr, c: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, w: PrimExpr, lane: PrimExpr) -> Any:
+    def row(n: PrimExpr, c: PrimExpr, y: PrimExpr, x: PrimExpr, i: PrimExpr, w: PrimExpr, lane: PrimExpr) -> PrimExpr:
         return _times(matrix, i, lambda k: pad[n, c, y * tile + k, x * tile + w, lane], dtype)
 
     patches = (batch, chunks, down, across, patch, patch, lanes)
     rows = te.compute(patches, row, name="winograd_rows", attrs=NO_SCHEDULE_RULE)
 
-    def element(a: PrimExpr, c: PrimExpr, p: PrimExpr, lane: PrimExpr) -> Any:
+    def element(a: PrimExpr, c: PrimExpr, p: PrimExpr, lane: PrimExpr) -> PrimExpr:
         line = (p // (down * across), c, p // across % down, p % across, a // patch)
         return _times(matrix, a % patch, lambda k: rows[(*line, k, lane)], dtype)
 
@@ -201,18 +202,18 @@ def _te_input(data: TensorExpr, geometry: Window, down: int, across: int, tile: 
     return te.compute(operands, element, name="winograd_input", attrs={"schedule_rule": "winograd_input"})
 
 
-def _te_product(tiles: TensorExpr, kernel: TensorExpr) -> Any:
+def _te_product(tiles: TensorExpr, kernel: TensorExpr) -> TensorExpr:
     """Multiply tiles (q, IC, P, bi) with weights (q, OC, IC, bi, bo): q matrix products of shape (OC, P, bo)."""
     chunk, lane = (te.reduce_axis((0, size)) for size in kernel.shape[2:4])
 
-    def element(a: PrimExpr, o: PrimExpr, p: PrimExpr, out: PrimExpr) -> Any:
+    def element(a: PrimExpr, o: PrimExpr, p: PrimExpr, out: PrimExpr) -> PrimExpr:
         return te.sum(tiles[a, chunk, p, lane] * kernel[a, o, chunk, lane, out], axis=[chunk, lane])
 
     shape = (*kernel.shape[:2], tiles.shape[2], kernel.shape[-1])
     return te.compute(shape, element, name="winograd_product")
 
 
-def _times(matrix: Matrix, wanted: PrimExpr, element: Callable[[int], Any], dtype: str) -> Any:
+def _times(matrix: Matrix, wanted: PrimExpr, element: Callable[[int], PrimExpr], dtype: str) -> PrimExpr:
     """Multiply row `wanted` of a matrix with a vector. When `wanted` is unrolled, only the non-zero terms remain."""
     rows = [_sum(row, element, dtype) for row in matrix]
     selected = rows.pop()
@@ -221,7 +222,7 @@ def _times(matrix: Matrix, wanted: PrimExpr, element: Callable[[int], Any], dtyp
     return selected
 
 
-def _sum(row: Sequence[float], element: Callable[[int], Any], dtype: str) -> Any:
+def _sum(row: Sequence[float], element: Callable[[int], PrimExpr], dtype: str) -> PrimExpr:
     terms = [
         element(k) if factor == 1 else element(k) * tirx.const(factor, dtype) for k, factor in enumerate(row) if factor
     ]
