@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autotune.config import Config
 from autotune.errors import DamagedFile
@@ -19,6 +19,7 @@ from autotune.storage.job_files import read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.types import IRModule, Target
 
 if TYPE_CHECKING:
     from autotune.stages.bench import Bench
@@ -109,11 +110,11 @@ class Stage:
         return self.paths.artifacts_of(self.file.task, self.file.round)
 
     @cached_property
-    def program(self) -> Any:
+    def program(self) -> IRModule:
         """The tensor program of the stage's task."""
         return self.program_of(self.file.task)
 
-    def program_of(self, task: int) -> Any:
+    def program_of(self, task: int) -> IRModule:
         """Read the tensor program of a task of this job.
 
         Raises:
@@ -124,7 +125,7 @@ class Stage:
         return read_program(self.paths.task(task), self.spec.tasks[task].hash)
 
     @cached_property
-    def target(self) -> Any:
+    def target(self) -> Target:
         """TVM's target of the job."""
         from autotune.tvm_backend.target import tvm_target
 

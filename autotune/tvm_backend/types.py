@@ -1,4 +1,4 @@
-"""The types of TVM, ONNX and PyTorch, by the names that signatures give them.
+"""The types of TVM, ONNX, TensorFlow Lite and PyTorch, by the names that signatures give them.
 
 mypy follows no import of these packages, so each of these is `Any` to it, and the name is for the reader. They are here
 and not imported from TVM because some modules are loaded before TVM is. The comments say where the classes are defined.
@@ -39,6 +39,7 @@ Instruction: TypeAlias = Any  # tvm.s_tir.schedule.Instruction
 LoopRV: TypeAlias = Any  # tvm.s_tir.schedule.LoopRV: a loop in a schedule
 BlockRV: TypeAlias = Any  # tvm.s_tir.schedule.SBlockRV: a block in a schedule
 TuneContext: TypeAlias = Any  # tvm.s_tir.meta_schedule.TuneContext: a program, its target and its design space
+SpaceGenerator: TypeAlias = Any  # tvm.s_tir.meta_schedule.SpaceGenerator: makes the sketches of a program
 PlainTrace: TypeAlias = Any  # a trace in TVM's JSON form, made of Python's containers and numbers
 PlainInstruction: TypeAlias = Any  # one of its instructions: kind, inputs, attributes and outputs
 Postprocessor: TypeAlias = Any  # tvm.s_tir.meta_schedule.Postproc: changes or refuses a schedule before it is built
@@ -66,6 +67,12 @@ AttributeProto: TypeAlias = Any  # onnx.AttributeProto: an option of a node, whi
 OperatorSetIdProto: TypeAlias = Any  # onnx.OperatorSetIdProto: a version of the operators
 TensorProto: TypeAlias = Any  # onnx.TensorProto: a constant
 ValueInfoProto: TypeAlias = Any  # onnx.ValueInfoProto: the name, type and shape of a value
+
+# TensorFlow Lite
+LiteOperator: TypeAlias = Any  # tflite.Operator: an operator as it lies in the file
+TensorWrapper: TypeAlias = Any  # tvm.relax.frontend.tflite.tflite_frontend.TensorWrapper: a tensor with its scale
+ModelT: TypeAlias = Any  # ai_edge_litert.schema_py_generated.ModelT: a model as objects that can be changed
+OperatorT: TypeAlias = Any  # ai_edge_litert.schema_py_generated.OperatorT: an operator of it
 
 # PyTorch
 ExportedProgram: TypeAlias = Any  # torch.export.ExportedProgram: a model as operators of ATen

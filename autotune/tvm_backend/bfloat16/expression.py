@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import relax, te, tirx
 
-from autotune.tvm_backend.types import Expr, PrimExpr, Var
+from autotune.tvm_backend.types import Expr, PrimExpr, TensorExpr, Var
 
 _DTYPE = "float32"
 
@@ -43,7 +42,7 @@ class Product:
 
     name: str
     operands: Callable[[], Sequence[Expr]]
-    sums: Callable[..., Any]
+    sums: Callable[..., TensorExpr]
 
 
 @dataclass(frozen=True, eq=False)

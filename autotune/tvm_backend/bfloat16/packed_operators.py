@@ -60,7 +60,7 @@ class _Operators(PackedGraph):
 
 
 # From the graph and an operator to what `PackedGraph.operator` returns.
-_Handler = Callable[[PackedGraph, Any], "tuple[Node, bool] | None"]
+_Handler = Callable[[PackedGraph, Call], "tuple[Node, bool] | None"]
 
 
 def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
@@ -322,9 +322,9 @@ def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     return Kernel(make), True
 
 
-def _part(graph: PackedGraph, part: Any) -> tuple[Node, bool] | None:
+def _part(graph: PackedGraph, part: Expr) -> tuple[Node, bool] | None:
     """A part of channels that were split."""
-    split: Any = graph.split(part.tuple_value)
+    split: Expr = graph.split(part.tuple_value)
     if split is None or int(split.attrs.axis) % len(static_shape(split.args[0])) != 1:
         return None
     return _some_channels(graph, split.args[0], *channels_of_part(part))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export.runners import HostTensors, host_arrays, tensors_of
+from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]
@@ -144,7 +144,7 @@ class LoadedModel:
         self._device.sync()
         return [np.asarray(tensor.numpy()) for tensor in tensors_of(result)]
 
-    def _record(self, entry: str, tensors: Sequence[DeviceArray]) -> Any:
+    def _record(self, entry: str, tensors: Sequence[DeviceArray]) -> Returned:
         if self._recorder is None or entry in self._recorded:
             return self._functions[entry](*tensors)
         result = self._recorder.submit(self._functions[entry], *tensors).result()

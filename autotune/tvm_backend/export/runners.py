@@ -16,6 +16,7 @@ from autotune.tvm_backend.models.model import constant_array
 from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, VirtualMachine
 
 Arrays = list[npt.NDArray[Any]]
+Returned = DeviceArray | Sequence[DeviceArray]  # by a function of a model: one output, or several
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -131,7 +132,7 @@ class DeviceRun(Protocol):
     def on_zeros(self) -> None:
         """Run it once on inputs of zeros."""
 
-    def stay(self) -> Any:
+    def stay(self) -> Returned:
         """Run it once, and leave the outputs on the device."""
 
 
@@ -155,12 +156,12 @@ class HostTensors:
         return self.tensors
 
 
-def tensors_of(result: Any) -> list[DeviceArray]:
+def tensors_of(result: Returned) -> list[DeviceArray]:
     """Return the tensors that a function of a model returned: one, or several."""
     return [result] if hasattr(result, "numpy") else list(result)
 
 
-def host_arrays(result: Any) -> Arrays:
+def host_arrays(result: Returned) -> Arrays:
     """Return copies of what a function returned in the memory of this process."""
     return [np.from_dlpack(tensor).copy() for tensor in tensors_of(result)]
 
@@ -196,7 +197,7 @@ class MachineRun:
         zeros = [tvm.runtime.tensor(np.zeros_like(tensor.numpy()), device=self.device) for tensor in self.tensors]
         replace(self, tensors=zeros).stay()
 
-    def stay(self) -> Any:
+    def stay(self) -> Returned:
         """Run it once, and leave the outputs on the device."""
         result = self.function(*self.tensors)
         self.device.sync()

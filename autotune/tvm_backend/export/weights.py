@@ -24,7 +24,7 @@ from tvm import relax
 from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, with_blocks
 from autotune.tvm_backend.programs import llvm_object
-from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
+from autotune.tvm_backend.types import Binding, DeviceArray, Expr, Function, IRModule, Var
 
 LARGE_BYTES = 1 << 18
 _ALIGNMENT = 64  # that kernels expect of tensors
@@ -67,7 +67,7 @@ def map_weights(lowered: IRModule, triple: str = "") -> tuple[IRModule, MappedWe
     """
     if architecture(triple) not in _MACHINES:
         return lowered, MappedWeights(())
-    numbers: dict[Any, int] = {}
+    numbers: dict[DeviceArray, int] = {}
     arrays: list[Array] = []
     functions = {
         name: _asking(function, numbers, arrays) if isinstance(function, relax.Function) else function
@@ -77,7 +77,7 @@ def map_weights(lowered: IRModule, triple: str = "") -> tuple[IRModule, MappedWe
     return module, MappedWeights(tuple(arrays))
 
 
-def _asking(function: Function, numbers: dict[Any, int], arrays: list[Array]) -> Function:
+def _asking(function: Function, numbers: dict[DeviceArray, int], arrays: list[Array]) -> Function:
     """A function whose kernels get large weights from the library."""
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     if not all(isinstance(binding, relax.VarBinding) for binding in bindings):
@@ -100,7 +100,7 @@ def _asking(function: Function, numbers: dict[Any, int], arrays: list[Array]) ->
     return with_blocks(function, [relax.BindingBlock(asking)])
 
 
-def _number(expr: Expr, numbers: dict[Any, int], arrays: list[Array]) -> int | None:
+def _number(expr: Expr, numbers: dict[DeviceArray, int], arrays: list[Array]) -> int | None:
     """The number of a large weight, which it gets when it is seen first; None for any other expression."""
     if not is_tensor_constant(expr):
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from autotune.tvm_backend.types import BlockRV, LoopRV, PrimExpr, Schedule, Stmt
 
 _Places = npt.NDArray[np.int64]
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+_OPERATORS: dict[str, Callable[[_Places, _Places], _Places]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,

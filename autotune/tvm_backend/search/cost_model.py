@@ -76,7 +76,7 @@ def relative_throughput(times_us: Iterable[float | None]) -> list[float]:
 class CostModel:
     """A trained booster. The same samples give the same model and the same scores."""
 
-    def __init__(self, booster: Any) -> None:
+    def __init__(self, booster: xgboost.Booster) -> None:
         self._booster = booster
 
     @classmethod
@@ -94,7 +94,7 @@ class CostModel:
         label = np.asarray(throughput, dtype=np.float64)
         weight = np.maximum(label, 0.05)[packed.owner]
 
-        def squared_error(margin: npt.NDArray[Any], _: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        def squared_error(margin: npt.NDArray[Any], _: xgboost.DMatrix) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             residual = (packed.total(margin, len(label)) - label)[packed.owner]
             return residual * weight, weight
 

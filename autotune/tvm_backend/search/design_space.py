@@ -43,7 +43,7 @@ _QUIET.setLevel(logging.CRITICAL)
 
 
 def tune_context(
-    program: IRModule, target: Target, *, strategy: Any = None, seed: int = 1, threads: int = 1
+    program: IRModule, target: Target, *, strategy: ms.SearchStrategy | None = None, seed: int = 1, threads: int = 1
 ) -> TuneContext:
     """Make a TuneContext with MetaSchedule's default rules for the target. It takes about 3 ms.
 

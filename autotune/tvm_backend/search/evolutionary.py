@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
@@ -149,13 +149,13 @@ def _database(program: IRModule, target: Target, trials: Sequence[Trial], most: 
     return database
 
 
-def _scorer(model: CostModel | None, features: FeatureExtractor, seed: int) -> Any:
+def _scorer(model: CostModel | None, features: FeatureExtractor, seed: int) -> PyCostModel:
     """Return TVM's cost model interface over ours. Without a model the scores are random, drawn with the seed."""
     noise = np.random.default_rng(seed)
 
     @derived_object
     class Scorer(PyCostModel):  # type: ignore[misc]
-        def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> Any:
+        def predict(self, context: TuneContext, candidates: Sequence[MeasureCandidate]) -> npt.NDArray[np.float64]:
             if model is None:
                 return noise.random(len(candidates))
             return model.score(features.of_candidates(candidates))

@@ -8,7 +8,6 @@ pipeline. So a second generator leaves the first of the two rules out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tvm import s_tir
 from tvm.ir.transform import Sequential
@@ -19,7 +18,7 @@ from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore
 
 from autotune.tvm_backend.search.split_reduction import joined, split_schedules
-from autotune.tvm_backend.types import IRModule, Schedule, Target
+from autotune.tvm_backend.types import IRModule, Schedule, SpaceGenerator, Target, TuneContext
 
 _HALF = "float16"
 _PIPELINED = "mma_sync_m16n8k8"
@@ -27,7 +26,7 @@ _PERMUTED = "permuted_layout"
 Generate = Callable[[IRModule], Sequence[Schedule]]
 
 
-def gpu_generator(usual: Any, program: IRModule, target: Target) -> Any | None:
+def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> SpaceGenerator | None:
     """Return a space generator with more sketches than MetaSchedule's own; None where there are no more.
 
     Args:
@@ -54,7 +53,7 @@ def gpu_generator(usual: Any, program: IRModule, target: Target) -> Any | None:
     return ms.space_generator.ScheduleFn(sketches, usual.sch_rules, postprocessors, usual.mutator_probs)
 
 
-def _pipelined(usual: Any, program: IRModule, target: Target) -> Generate | None:
+def _pipelined(usual: SpaceGenerator, program: IRModule, target: Target) -> Generate | None:
     """Return what makes the sketches of the second rule for tensor cores; None where there is none, or no fp16."""
     rules = list(usual.sch_rules)
     for_tensor_cores = [rule for rule in rules if isinstance(rule, MultiLevelTilingTensorCore)]
@@ -88,7 +87,7 @@ class Compilable(PyPostproc):  # type: ignore[misc]
     must have a step before which it is copied.
     """
 
-    def _initialize_with_tune_context(self, context: Any) -> None:
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
         """Needs nothing."""
 
     def apply(self, schedule: Schedule) -> bool:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -125,7 +124,7 @@ def argument_bytes(program: IRModule) -> int:
     return sum(math.prod(map(int, item.shape)) * int(tvm.DataType(str(item.dtype)).itemsize) for item in items)
 
 
-def arguments(program: IRModule) -> Sequence[Any]:
+def arguments(program: IRModule) -> Sequence[ArgInfo]:
     """Return the `shape` and the `dtype` of each argument of a tensor program."""
     return tuple(ArgInfo.from_entry_func(program, remove_preproc=False))
 

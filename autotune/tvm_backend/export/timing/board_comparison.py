@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tvm
 from tvm import relax
@@ -112,5 +111,5 @@ class BoardComparison:
         return [float(seconds) * 1e3 for seconds in evaluator().results]
 
 
-def _arrays(outputs: Any) -> runners.Arrays:
+def _arrays(outputs: runners.Returned) -> runners.Arrays:
     return [tensor.numpy() for tensor in runners.tensors_of(outputs)]

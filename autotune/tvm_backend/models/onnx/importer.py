@@ -8,7 +8,7 @@ is kept only where ONNX Runtime computes the same of both.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_sessio
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.recurrent.layer import GATES, Kind
 from autotune.tvm_backend.recurrent.operators import dynamic_lstm, recurrent
-from autotune.tvm_backend.types import Expr, GraphProto, IRModule, ModelProto, TensorProto
+from autotune.tvm_backend.types import DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
 
 # Integers of 4 bits become bytes here. Kernels for matrices of few bits pack them again.
 _HALF_BYTES = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
@@ -167,13 +167,13 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         name = first.name or next(filter(None, first.output), "")
         raise OperatorRefused.of(Refusal(first.op_type, name, reason, ADVICE))
 
-    def _parse_array(self, tensor_proto: TensorProto) -> Any:
+    def _parse_array(self, tensor_proto: TensorProto) -> DeviceArray:
         if tensor_proto.data_type not in _HALF_BYTES:
             return super()._parse_array(tensor_proto)
         values = onnx.numpy_helper.to_array(tensor_proto)
         return tvm.runtime.tensor(values.astype(_HALF_BYTES[tensor_proto.data_type]))
 
-    def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Expr:
+    def _convert_operator(self, op_name: str, inputs: Sequence[Expr | None], attrs: dict[str, Any], opset: int) -> Expr:
         try:
             if op_name == "RoiAlign":
                 corrected.check_roi_align(attrs)
@@ -191,7 +191,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             raise OperatorRefused.of(_refusal(op_name, name, opset, inputs, error)) from error
 
 
-def _refusal(kind: str, name: str, opset: int, inputs: Iterable[Any], error: Exception) -> Refusal:
+def _refusal(kind: str, name: str, opset: int, inputs: Sequence[Expr | None], error: Exception) -> Refusal:
     given = ", ".join(map(_shown, inputs))
     plain = isinstance(error, AssertionError | ValueError | NotImplementedError | tvm.error.OpNotImplemented)
     reason = first_line(error) if plain and str(error) else f"its importer fails with {type(error).__name__}"
@@ -203,7 +203,7 @@ def _refusal(kind: str, name: str, opset: int, inputs: Iterable[Any], error: Exc
     return Refusal(kind, name, reason, advice, opset, given)
 
 
-def _shown(item: Any) -> str:
+def _shown(item: Expr | None) -> str:
     """An input for the user: its type and shape."""
     if item is None:
         return "none"
@@ -214,7 +214,7 @@ def _shown(item: Any) -> str:
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
 
 
-def _sets_a_shape(item: Any) -> bool:
+def _sets_a_shape(item: Expr) -> bool:
     """Whether it may be an input of the model that says a shape, an axis or a number: a list of integers at most."""
     is_input = isinstance(item, tvm.relax.Var) and not isinstance(item, tvm.relax.DataflowVar)
     return is_input and str(getattr(item.ty, "dtype", "")).startswith("int") and int(item.ty.ndim) < 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from autotune.errors import OperatorRefused, Refusal, first_line, one_line
 from autotune.tvm_backend.passes.channels_first import put_channels_first
 from autotune.tvm_backend.passes.constants import drop_empty_parts, fold_constants
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name
-from autotune.tvm_backend.types import Expr, IRModule
+from autotune.tvm_backend.types import Expr, IRModule, LiteOperator, TensorWrapper
 
 # What moves elements, and fills with zeros, is right for quantised tensors, too: the scale stays as it is.
 _MOVES = frozenset(
@@ -63,7 +63,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         rules: Mapping[str, Callable[..., Expr | None]] = vars(self)["convert_map"]
         self.convert_map = {name: partial(self._convert, name, rule) for name, rule in rules.items()}
 
-    def _convert(self, name: str, rule: Callable[..., Expr | None], op: Any) -> Expr | None:
+    def _convert(self, name: str, rule: Callable[..., Expr | None], op: LiteOperator) -> Expr | None:
         """Make Relax of an operator, with errors that name it."""
         try:
             return rule(op=op)
@@ -72,12 +72,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         except Exception as error:  # whatever TVM's importer stumbles over
             raise OperatorRefused.of(self._refusal(op, first_line(error))) from error
 
-    def _refusal(self, op: Any, reason: str) -> Refusal:
+    def _refusal(self, op: LiteOperator, reason: str) -> Refusal:
         made = ", ".join((item.tensor.Name() or b"").decode("utf-8", "replace") for item in self.get_output_tensors(op))
         advice = "convert the model with fixed shapes, or see docs/guides/models.md"
         return Refusal(self.get_op_code_str(op), one_line(made), one_line(reason), advice)
 
-    def get_tensors(self, tensors_idx_list: Any) -> list[Any]:
+    def get_tensors(self, tensors_idx_list: Sequence[int]) -> list[TensorWrapper]:
         """Read tensors. The axis of a single scale says nothing, and TVM wants 0."""
         tensors = super().get_tensors(tensors_idx_list)
         for item in tensors:
@@ -99,7 +99,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             if name not in self._SUPPORTED_QUANTIZED_OPS and any(item.qnn_params is not None for item in tensors):
                 raise OperatorRefused.of(self._refusal(op, "there is no rule for it on quantised tensors"))
 
-    def convert_reshape(self, op: Any) -> Expr:
+    def convert_reshape(self, op: LiteOperator) -> Expr:
         """Give a tensor another shape, which is a constant.
 
         Raises:
@@ -110,7 +110,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             raise ValueError("its shape is computed from values")
         return super().convert_reshape(op)
 
-    def convert_gather(self, op: Any) -> Expr:
+    def convert_gather(self, op: LiteOperator) -> Expr:
         """Take entries along an axis. TVM's own checks constant indices once for each element of the result, in Python.
 
         Raises:
@@ -129,7 +129,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             raise ValueError("it takes the entries of each batch")
         return relax.op.take(self.get_tensor_expr(data), relax.const(value), axis=options.Axis(), mode="fast")
 
-    def convert_rfft2d(self, op: Any) -> Expr:
+    def convert_rfft2d(self, op: LiteOperator) -> Expr:
         """Write the real part of a transform of rows as a product with cosines, where nothing reads the other part.
 
         As frames of sound are windows in a row, and a cast to floats takes the real part.
@@ -151,11 +151,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         readers = [op for op in operators if number in op.InputsAsNumpy()]
         return bool(readers) and number not in self.subgraph.OutputsAsNumpy() and all(map(self._takes_real, readers))
 
-    def _takes_real(self, op: Any) -> bool:
+    def _takes_real(self, op: LiteOperator) -> bool:
         kind = self.get_op_code_str(op)
         return kind == "CAST" or (kind in _SHAPED and self._is_read_as_real(int(op.Outputs(0))))
 
-    def convert_fully_connected(self, op: Any) -> Expr:
+    def convert_fully_connected(self, op: LiteOperator) -> Expr:
         """Multiply rows, whatever the shape in which the file has them."""
         data, weights = self.get_input_tensors(op)[:2]
         (output,) = self.get_output_tensors(op)
@@ -173,12 +173,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         finally:
             self.exp_tab.set_expr(name, expr, force_override=True)
 
-    def convert_expand_dims(self, op: Any) -> Expr:
+    def convert_expand_dims(self, op: LiteOperator) -> Expr:
         """Put an axis of one in; TVM's own passes an argument too many."""
         data, place = self.get_input_tensors(op)
         return relax.op.expand_dims(self.get_tensor_expr(data), int(np.asarray(self.get_tensor_value(place)).item()))
 
-    def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
+    def get_tensor_value(self, tensor_wrapper: TensorWrapper, is_sparse: bool = False) -> Any:
         """Return the value of a constant, also of one that an operator made of another."""
         number = tensor_wrapper.tensor_idx
         if not is_sparse and self.is_prefetched(number):
@@ -188,7 +188,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             raise ValueError(f"{name!r} is computed while the model runs, and has to be a constant")
         return super().get_tensor_value(tensor_wrapper, is_sparse)
 
-    def convert_dequantize(self, op: Any) -> Expr | None:
+    def convert_dequantize(self, op: LiteOperator) -> Expr | None:
         """Widen a constant in float16 here. TVM takes 0.1 s for each of them."""
         (data,) = self.get_input_tensors(op)
         (output,) = self.get_output_tensors(op)
@@ -197,7 +197,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self.set_prefetched_node(output.tensor_idx, self.get_tensor_value(data).astype(np.float32))
         return None
 
-    def dequantize(self, expr: Expr, tensor: Any) -> Expr:
+    def dequantize(self, expr: Expr, tensor: TensorWrapper) -> Expr:
         """Make floats of integers. Those of a bias are computed here: what adds them takes constants."""
         if not is_tensor_constant(expr) or str(expr.ty.dtype) != "int32":
             return super().dequantize(expr, tensor)
@@ -227,7 +227,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         made = self.bb.normalize(relax.Call(pool.op, [data], pool.attrs))
         return relax.op.quantize(made, *numbers, axis=0, out_dtype=str(expr.attrs.dtype))
 
-    def convert_prelu(self, op: Any) -> Expr:
+    def convert_prelu(self, op: LiteOperator) -> Expr:
         """Write it as elementwise operators, which are fused to the convolution before it.
 
         TVM's own flattens the tensor, and the slopes are as many as its elements.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from autotune.errors import ModelError, OperatorRefused, Refusal, one_line
 from autotune.tvm_backend.models.model import OpenInput, as_model_error
+from autotune.tvm_backend.types import LiteOperator, ModelT
 
 _IDENTIFIER = b"TFL3"  # at byte 4
 _PACKAGES = ("tflite", "ai_edge_litert")
@@ -39,7 +40,7 @@ class Operator:
     custom: bool
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    entry: Any
+    entry: LiteOperator
 
 
 class Flatbuffer:
@@ -217,14 +218,14 @@ class Session:
         return np.asarray(self._interpreter.get_tensor(number))
 
 
-def unpacked(content: bytes) -> Any:
+def unpacked(content: bytes) -> ModelT:
     """Return a model as objects that can be changed."""
     from ai_edge_litert import schema_py_generated as schema
 
     return schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
 
 
-def packed(model: Any) -> bytes:
+def packed(model: ModelT) -> bytes:
     """Return the file of a model that is objects."""
     import flatbuffers
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, Operator, Session, packed, unpacked
+from autotune.tvm_backend.types import ModelT
 
 _INTEGERS = ("int32", "int64")
 # The shapes of what these make follow from values, not from shapes alone.
@@ -63,7 +64,7 @@ def _rewritten(flatbuffer: Flatbuffer, operators: Sequence[Operator], session: S
     return packed(model)
 
 
-def _make_constant(model: Any, tensor: Any, value: npt.NDArray[Any]) -> None:
+def _make_constant(model: ModelT, tensor: Any, value: npt.NDArray[Any]) -> None:
     buffer = type(model.buffers[0])()
     buffer.data = np.frombuffer(value.tobytes(), np.uint8)
     model.buffers.append(buffer)

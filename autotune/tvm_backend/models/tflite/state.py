@@ -14,6 +14,7 @@ from autotune.errors import ModelError, OperatorRefused, Refusal, one_line
 from autotune.storage.formats import KeptValue
 from autotune.tvm_backend.models.model import as_model_error
 from autotune.tvm_backend.models.tflite.flatbuffer import OF_STATE, Flatbuffer, Session, packed, unpacked
+from autotune.tvm_backend.types import ModelT, OperatorT
 
 NEXT = "_next"  # at the end of the name of the output that is the input of the next run
 _RUNS = 4  # in which both models have to put out the same
@@ -78,7 +79,7 @@ class _Graph:
     """
 
     schema: Any
-    model: Any
+    model: ModelT
     kinds: Mapping[int, str]
     handles: dict[int, _Variable] = field(default_factory=dict)
     variables: dict[tuple[bytes, bytes], _Variable] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class _Graph:
                     raise _refused(kind, "", "it stands in another graph than the main one")
         return values
 
-    def _is_taken(self, item: Any) -> bool:
+    def _is_taken(self, item: OperatorT) -> bool:
         """Note what an operator does to variables; returns whether it does nothing else."""
         kind = self._kind(item)
         if kind == "VAR_HANDLE":
@@ -201,12 +202,12 @@ class _Graph:
         self.main.tensors.append(constant)
         return len(self.main.tensors) - 1
 
-    def _kind(self, item: Any) -> str:
+    def _kind(self, item: OperatorT) -> str:
         code = self.model.operatorCodes[item.opcodeIndex]
         return self.kinds.get(max(code.builtinCode, code.deprecatedBuiltinCode), "an unknown one")
 
     @staticmethod
-    def _key(item: Any) -> tuple[bytes, bytes]:
+    def _key(item: OperatorT) -> tuple[bytes, bytes]:
         return item.builtinOptions.container or b"", item.builtinOptions.sharedName or b""
 
     def _data(self, tensor: Any) -> npt.NDArray[Any] | None:

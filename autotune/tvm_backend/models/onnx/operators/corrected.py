@@ -144,7 +144,7 @@ def pairwise(builder: BlockBuilder, kind: str, inputs: Sequence[Expr]) -> Expr:
     TVM's importer stacks them and reduces over the stack. That copies each, and nothing before it is fused with what
     comes after it.
     """
-    joined: Any = reduce(lambda left, right: builder.emit(_PAIRWISE[kind](left, right)), inputs)
+    joined: Expr = reduce(lambda left, right: builder.emit(_PAIRWISE[kind](left, right)), inputs)
     if kind != "Mean":
         return joined
     return builder.emit(relax.op.divide(joined, relax.const(len(inputs), str(inputs[0].ty.dtype))))
