@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pwd
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -190,8 +191,6 @@ def ensure_lock_folder(path: Path) -> None:
 
 def owner_name(uid: int) -> str:
     """Return the name of a user; their number where they have none."""
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

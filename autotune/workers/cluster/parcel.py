@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from autotune.config import Config
 from autotune.devices import kind_of
 from autotune.processes.messages import RunStage
@@ -49,15 +51,11 @@ class Parcel:
 
     def pack(self) -> bytes:
         """Return it as bytes, which `unpack` reads on the other side."""
-        import msgspec
-
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Parcel:
         """Return what was packed."""
-        import msgspec
-
         return msgspec.msgpack.decode(data, type=cls)
 
 

@@ -17,13 +17,14 @@ from autotune.errors import ModelError, OperatorRefused, first_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
-from autotune.tvm_backend.models.onnx.importer import convert
+from autotune.tvm_backend.models.onnx.importer import convert, import_graph
 from autotune.tvm_backend.models.onnx.operators.inline import take_decided
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
+from autotune.tvm_backend.passes.constants import drop_empty_parts
 from autotune.tvm_backend.types import IRModule, ModelProto, ValueInfoProto
 
 
@@ -206,9 +207,6 @@ def _constant(path: Path, item: ValueInfoProto, value: Constant) -> npt.NDArray[
 
 
 def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRModule:
-    from autotune.tvm_backend.models.onnx.importer import import_graph
-    from autotune.tvm_backend.passes.constants import drop_empty_parts
-
     shapes = {item.name: list(item.shape) for item in inputs}
     dtypes = {item.name: item.dtype for item in inputs}
     try:

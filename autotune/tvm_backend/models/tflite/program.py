@@ -32,7 +32,7 @@ def import_flatbuffer(flatbuffer: Flatbuffer, overrides: Mapping[str, InputSpec]
             _check_shape(path, item, before)
         outputs = tuple(map(flatbuffer.name, flatbuffer.outputs()))
     with as_model_error(path, "cannot be imported"):
-        from autotune.tvm_backend.models.tflite.convert import convert  # here, for this module is loaded before TVM is
+        from autotune.tvm_backend.models.tflite.convert import convert  # here, for it loads the package tflite
 
         return Model(convert(path, with_constant_shapes(flatbuffer).model), inputs, outputs)
 
