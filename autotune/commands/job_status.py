@@ -253,10 +253,14 @@ def _eta(job: int, shown: State, daemon: DaemonInfo | None, now: float) -> float
 class ResourceStatus:
     """A CPU or a device, and the stage that runs on it `since` an epoch second, if one does.
 
-    `node` is the node of the cluster that it is on; empty for this machine.
+    Attributes:
+        kind: `cpu`, or the device.
+        index: Of a CPU, its number on its machine.
+        node: The node of the cluster that it is on; empty for this machine.
     """
 
-    resource: str
+    kind: str
+    index: int | None = None
     job: int | None = None
     task: int | None = None
     round: int | None = None
@@ -264,21 +268,28 @@ class ResourceStatus:
     since: float | None = None
     node: str = ""
 
+    @property
+    def resource(self) -> str:
+        """What it is called: `cpu 3`, or the device."""
+        return self.kind if self.index is None else f"{self.kind} {self.index}"
+
 
 def resources(daemon: DaemonInfo) -> list[ResourceStatus]:
     """Return what each CPU and each device does. Under a policy without leases one may have several stages."""
     statuses = []
     used = [(node.name, node.cpus, node.devices) for node in daemon.nodes if node.state in ("serving", "draining")]
     for node, cpus, devices in used or [("", daemon.cpus, daemon.devices)]:
-        named: dict[int | str, str] = {cpu: f"cpu {cpu % CPUS_APART if node else cpu}" for cpu in cpus}
-        named |= {device: device for device in devices if not measures_on_cpus(device_kind(device))}
-        for resource, name in named.items():
+        places: dict[int | str, tuple[str, int | None]] = {
+            cpu: ("cpu", cpu % CPUS_APART if node else cpu) for cpu in cpus
+        }
+        places |= {device: (device, None) for device in devices if not measures_on_cpus(device_kind(device))}
+        for resource, (kind, index) in places.items():
             users = [stage for stage in daemon.running if resource in (*stage.cpus, stage.device)]
             statuses += [
-                ResourceStatus(name, running.job, running.task, running.round, running.kind, running.started_at, node)
-                for running in users
+                ResourceStatus(kind, index, item.job, item.task, item.round, item.kind, item.started_at, node)
+                for item in users
             ]
-            statuses += [] if users else [ResourceStatus(name, node=node)]
+            statuses += [] if users else [ResourceStatus(kind, index, node=node)]
     return statuses
 
 
@@ -311,7 +322,7 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         "stopping": daemon.stopping,
         "trouble": daemon.trouble,
         "busy": daemon.busy,
-        "resources": [formats.to_json(item) for item in resources(daemon)],
+        "resources": [_resource_json(item) for item in resources(daemon)],
         "waits": {job: sentence(reason) for job, reason in daemon.waits.items()},
         "nodes": [
             {"name": node.name, "state": node.state, "detail": node.detail, "slowness": dict(node.slowness)}
@@ -319,6 +330,11 @@ def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:
         ],
         "aside": [formats.to_json(item) for item in daemon.aside],
     }
+
+
+def _resource_json(item: ResourceStatus) -> dict[str, Any]:
+    doing = {key: value for key, value in formats.to_json(item).items() if key not in ("kind", "index")}
+    return {"resource": item.resource, **doing}
 
 
 def to_json(jobs: Sequence[JobStatus]) -> dict[str, Any]:

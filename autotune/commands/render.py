@@ -198,13 +198,14 @@ def resources(daemon: DaemonInfo) -> Fitted:
     """Return a table of what every CPU and device does. The CPUs of one stage share a row; so do the idle ones."""
     table = _table("RESOURCE", "JOB", "TASK", "ROUND", "STAGE", "FOR", right=("JOB", "TASK", "ROUND", "FOR"), folded=())
     now = time.time()
-    rows = dict[tuple[Any, ...], list[str]]()
+    rows = dict[tuple[Any, ...], list[int]]()
     for item in job_status.resources(daemon):
         doing = (item.node, item.job, item.task, item.round, item.stage, item.since)
-        kind = "cpu" if item.resource.startswith("cpu ") else item.resource
-        rows.setdefault((kind, *doing), []).append(item.resource.removeprefix("cpu "))
-    for (kind, node, job, task, round, stage, since), names in rows.items():
-        name = f"{node} cpu {_ranges([int(name) for name in names])}".strip() if kind == "cpu" else kind
+        cpus = rows.setdefault((item.kind, *doing), [])
+        if item.index is not None:
+            cpus.append(item.index)
+    for (kind, node, job, task, round, stage, since), cpus in rows.items():
+        name = f"{node} cpu {_ranges(cpus)}".strip() if cpus else kind
         numbers = ("" if number is None else str(number) for number in (job, task, round))
         _row(table, name, *numbers, stage or "idle", "" if since is None else duration(now - since))
     return Fitted([lambda _: table])

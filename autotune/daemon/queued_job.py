@@ -267,7 +267,7 @@ class QueuedJob:
             served_at=max(self.served_at, self.submitted_at),
             deadline=self.spec.deadline,
             time_used=_time_used(self),
-            stops_at_latency=self.spec.stop_at_ms is not None,
+            has_stop_at=self.spec.stop_at_ms is not None,
             stop_at_met=self.confirmed_ms is not None,
         )
         explored = not self.spec.explore or (self.choice is not None and self.choice.last)

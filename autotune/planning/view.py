@@ -93,7 +93,7 @@ class JobView:
         deadline: When the job should have ended; None for no deadline.
         time_used: Whether its stages have run for as long as they may.
         settled: Whether it ends because more trials would gain little.
-        stops_at_latency: Whether it ends when the whole model is as fast as it has to be.
+        has_stop_at: Whether it ends when the whole model is as fast as it has to be.
         stop_at_met: Whether the whole model was found to be as fast as it has to be.
     """
 
@@ -111,7 +111,7 @@ class JobView:
     deadline: float | None = None
     time_used: bool = False
     settled: bool = False
-    stops_at_latency: bool = False
+    has_stop_at: bool = False
     stop_at_met: bool = False
 
     @cached_property

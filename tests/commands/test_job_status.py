@@ -244,10 +244,10 @@ class TestResources:
         stages = (RunningStage(3, 1, 2, "measure", (1,), 5.0, "cuda:0"), RunningStage(4, 0, 0, "search", (2,), 6.0))
         info = DaemonInfo({"pid": 7}, 0.0, "interleave", running=stages, cpus=(0, 1, 2), devices=("cpu", "cuda:0"))
         assert resources(info) == [
-            ResourceStatus("cpu 0"),
-            ResourceStatus("cpu 1", 3, 1, 2, "measure", 5.0),
-            ResourceStatus("cpu 2", 4, 0, 0, "search", 6.0),
-            ResourceStatus("cuda:0", 3, 1, 2, "measure", 5.0),
+            ResourceStatus("cpu", 0),
+            ResourceStatus("cpu", 1, 3, 1, 2, "measure", 5.0),
+            ResourceStatus("cpu", 2, 4, 0, 0, "search", 6.0),
+            ResourceStatus("cuda:0", None, 3, 1, 2, "measure", 5.0),
         ]
 
     def test_what_is_shared_has_several(self) -> None:

@@ -160,7 +160,7 @@ class TestStopAt:
     def test_while_it_is_confirmed_no_round_begins(self) -> None:
         view = job(task(8), task(8), stages=(stage(0, "confirm"), stage(1, "search")))
         assert batch(view, 0) == 8, "nothing depends on it"
-        view = replace(view, stops_at_latency=True)
+        view = replace(view, has_stop_at=True)
         assert batch(view, 0) == 0
         assert ended(view, []) is None
 

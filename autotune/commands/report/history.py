@@ -111,7 +111,8 @@ def latency_curve(spec: JobSpec, tasks: Sequence[TaskTrials]) -> tuple[LatencyPo
     seconds = 0.0
     value = math.inf
     for moment, task, counts, us in _in_order(tasks):
-        seconds, trials = max(seconds, moment - spec.submitted_at), trials + counts
+        seconds = max(seconds, moment - spec.submitted_at)
+        trials += counts
         if us is not None and us < (best[task] or math.inf):
             best[task] = round(us, 4)
             complete = timed <= {index for index, best_us in enumerate(best) if best_us is not None}

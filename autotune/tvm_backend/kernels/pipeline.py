@@ -69,7 +69,8 @@ def pipeline(target: Target) -> str:
     triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
     name, ours = ("autotune-x86", _X86) if triple.startswith("x86_64") else ("autotune", _ANY_CPU)
     if has(target, DPBF16PS):
-        name, ours = "autotune-bfloat16", (*ours, with_instructions)
+        name = "autotune-bfloat16"
+        ours = (*ours, with_instructions)
     tirx.register_tir_pipeline(name, partial(_passes, ours))
     return name
 
