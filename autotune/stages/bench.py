@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from autotune import devices
 from autotune.devices import Device
@@ -23,6 +23,9 @@ from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, GpuNeeds
 from autotune.storage.paths import Workspace
 from autotune.storage.seals import LIBRARY, file_digest, is_sealed
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.verify import Reference
 
 Timer = Callable[[Candidate], dict[str, Any]]
 Proposal = tuple[list[Candidate], dict[str, int]]
@@ -162,7 +165,7 @@ class Bench(ABC):
         return not is_intact(self, candidate)
 
     @abstractmethod
-    def open(self, truth: Any) -> OpenDevice:
+    def open(self, truth: Reference | None) -> OpenDevice:
         """Open the device in this process, which may die of it.
 
         Args:
@@ -178,7 +181,11 @@ class Bench(ABC):
         return Guard.off()
 
     def results(
-        self, candidates: Sequence[Candidate], truth: Any, timer: Callable[[OpenDevice], Timer], lost: list[str]
+        self,
+        candidates: Sequence[Candidate],
+        truth: Reference | None,
+        timer: Callable[[OpenDevice], Timer],
+        lost: list[str],
     ) -> Iterator[tuple[Candidate, ItemResult]]:
         """Time candidates, and try again where another one may be to blame.
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
@@ -20,6 +20,9 @@ from autotune.storage.formats import Candidate, Failure
 from autotune.storage.job_files import make_folder
 from autotune.storage.room import check_room, temporary_folder
 from autotune.storage.seals import LIBRARY, seal
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.verify import Reference
 
 _LIMIT_S = 60.0
 # A problem may pass. Each wait for the next try is four times as long as the one before, up to this number of waits.
@@ -91,7 +94,7 @@ def _result(stage: Stage, candidate: Candidate, outcome: ItemResult) -> Candidat
     return replace(candidate, library=library, seal=mark, needs=needs, build_s=round(seconds, 3))
 
 
-def ensure_reference(stage: Stage) -> tuple[Any, float]:
+def ensure_reference(stage: Stage) -> tuple[Reference | None, float]:
     """Load the reference of the stage's task, or make it first.
 
     The reference of a task that cannot be run without a schedule within 60 seconds holds the problem instead. It is

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem, WorkerError
@@ -24,6 +24,9 @@ from autotune.stages.guard import Guard
 from autotune.stages.on_cpu import BuildOnlyBench
 from autotune.stages.tvm_bench import OpenTvmDevice
 from autotune.storage.formats import Candidate
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.verify import Reference
 
 # A candidate is to blame once so many sessions have failed at it.
 _SESSIONS = 3
@@ -52,7 +55,11 @@ class BoardBench(BuildOnlyBench):
         return Guard.off()
 
     def results(
-        self, candidates: Sequence[Candidate], truth: Any, timer: Callable[[OpenDevice], Timer], lost: list[str]
+        self,
+        candidates: Sequence[Candidate],
+        truth: Reference | None,
+        timer: Callable[[OpenDevice], Timer],
+        lost: list[str],
     ) -> Iterator[tuple[Candidate, ItemResult]]:
         """Yield every candidate with its result.
 
@@ -64,11 +71,11 @@ class BoardBench(BuildOnlyBench):
         for candidate in candidates:
             yield candidate, sessions.measure(candidate)
 
-    def open(self, truth: Any) -> OpenTvmDevice:
+    def open(self, truth: Reference | None) -> OpenTvmDevice:
         """Ask the tracker for a board, and begin a session on it, which the caller ends."""
         return self.open_lent(truth, boards.request(self.board))
 
-    def open_lent(self, truth: Any, lent: Lent) -> OpenTvmDevice:
+    def open_lent(self, truth: Reference | None, lent: Lent) -> OpenTvmDevice:
         """Begin a session on the board that the tracker has lent."""
         from autotune.tvm_backend.kernels.run_board import BoardRunner, open_session
 
@@ -98,7 +105,7 @@ class _Sessions:
     """
 
     bench: BoardBench
-    truth: Any
+    truth: Reference | None
     timer: Callable[[OpenDevice], Timer]
     lines: list[str]
     lost: dict[str, int]

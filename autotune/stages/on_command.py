@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from autotune.command_jobs.combinations import Combinations
     from autotune.command_jobs.trial import Trial, TrialSettings
     from autotune.strategies.space import Measured
+    from autotune.tvm_backend.kernels.verify import Reference
 
 _TRIED_FIRST = 16  # of what is known elsewhere, while a task has fewer trials
 _SPARE_S = 5.0  # for the end of a command that has taken too long
@@ -214,7 +215,7 @@ class CommandBench(Bench):
         """Return whether its folder is gone; a command may have changed what is in it."""
         return not (self.stage.artifacts / candidate.library).is_dir()
 
-    def open(self, truth: Any) -> OpenDevice:
+    def open(self, truth: Reference | None) -> OpenDevice:
         return _OpenMachine(self, Keeper())
 
     def guard(self, quiet: Quiet) -> Guard:
@@ -227,7 +228,11 @@ class CommandBench(Bench):
         return Guard(lambda: Watch.begin(cpus, quiet), config.measure.disturbed_again, limit_s)
 
     def results(
-        self, candidates: Sequence[Candidate], truth: Any, timer: Callable[[OpenDevice], Timer], lost: list[str]
+        self,
+        candidates: Sequence[Candidate],
+        truth: Reference | None,
+        timer: Callable[[OpenDevice], Timer],
+        lost: list[str],
     ) -> Iterator[tuple[Candidate, ItemResult]]:
         """Measure candidates. Each has processes of its own, so none suffers from another one."""
         settings = self._settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.config import load_config
 from autotune.errors import AutotuneError
@@ -14,6 +14,9 @@ from autotune.stages.guard import Guard, Watch
 from autotune.stages.tvm_bench import OpenTvmDevice, TvmBench
 from autotune.storage.formats import Candidate
 from autotune.storage.paths import Workspace
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.verify import Reference
 
 
 class CpuBench(TvmBench):
@@ -38,7 +41,7 @@ class CpuBench(TvmBench):
     def reference_target(self) -> Mapping[str, Any] | None:
         return self.stage.spec.target
 
-    def open(self, truth: Any) -> OpenTvmDevice:
+    def open(self, truth: Reference | None) -> OpenTvmDevice:
         from autotune.tvm_backend.kernels.run import Runner, open_device
 
         self.take()

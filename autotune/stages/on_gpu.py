@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.devices.gpu import find_gpu
 from autotune.errors import MachineProblem
@@ -18,6 +18,9 @@ from autotune.stages.guard import GpuWatcher, Guard
 from autotune.stages.tvm_bench import OpenTvmDevice, TvmBench
 from autotune.storage.formats import Candidate, GpuNeeds
 from autotune.storage.paths import Workspace
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.verify import Reference
 
 
 class GpuBench(TvmBench):
@@ -86,7 +89,7 @@ class GpuBench(TvmBench):
         if self.gpu is not None:
             self.gpu.take()
 
-    def open(self, truth: Any) -> OpenTvmDevice:
+    def open(self, truth: Reference | None) -> OpenTvmDevice:
         from autotune.tvm_backend.kernels import gpu_probe
         from autotune.tvm_backend.kernels.run import open_device
         from autotune.tvm_backend.kernels.run_gpu import GpuRunner

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.device_settings import DeviceSettings
 from autotune.errors import WorkerError
@@ -21,6 +21,9 @@ from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, Kind, Trial
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.verify import Reference
 
 # The best time of a task falls from its first value towards this share of it, half of the way after 32 trials.
 _FLOOR = 0.3
@@ -87,7 +90,7 @@ class SimulatedBench(Bench):
 
         return build
 
-    def open(self, truth: Any) -> OpenDevice:
+    def open(self, truth: Reference | None) -> OpenDevice:
         return _OpenSimulated(self)
 
     def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:

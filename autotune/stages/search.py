@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune import strategies
 from autotune.errors import WorkerError
@@ -15,6 +15,15 @@ from autotune.stages import elsewhere, train
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, TaskSpec, Trial
 from autotune.storage.tuning_log import trials_to_learn_from
+from autotune.tvm_backend.types import PlainTrace
+
+if TYPE_CHECKING:
+    from autotune.strategies.space import View
+    from autotune.strategies.strategy import Strategy
+    from autotune.tvm_backend.search.cost_model import CostModel
+    from autotune.tvm_backend.search.evolutionary import EvolutionParameters
+    from autotune.tvm_backend.search.knobs import Knobs
+    from autotune.tvm_backend.search.propose import Request
 
 _EVOLUTIONARY = "evolutionary"
 _POPULATION_PER_CANDIDATE = 6
@@ -88,7 +97,7 @@ def _propose(
     return proposal.candidates, counts
 
 
-def _model(stage: Stage, trials: Sequence[Trial]) -> Any:
+def _model(stage: Stage, trials: Sequence[Trial]) -> CostModel | None:
     """Return the job's cost model, trained now where it is damaged or missing. Without trials, return the prior."""
     from autotune.tvm_backend.search.cost_model import CostModel, prior
     from autotune.tvm_backend.search.features import WIDTH
@@ -105,7 +114,7 @@ def _model(stage: Stage, trials: Sequence[Trial]) -> Any:
     return model
 
 
-def _warm_starts(stage: Stage) -> tuple[Any, ...]:
+def _warm_starts(stage: Stage) -> tuple[PlainTrace, ...]:
     """Return traces of the best trials of similar tasks: those with the same operator, and others fused to it."""
     similar = [
         index
@@ -122,7 +131,7 @@ def _operator(task: TaskSpec) -> tuple[str, ...]:
     return (*shapes[:2], shapes[-1])
 
 
-def _knobs(stage: Stage) -> Any:
+def _knobs(stage: Stage) -> Knobs | None:
     """Return the knobs of the stage's task; None where TVM's search is to work on a space that they do not cover.
 
     Raises:
@@ -139,7 +148,7 @@ def _knobs(stage: Stage) -> Any:
         return None
 
 
-def _strategy(stage: Stage, knobs: Any, request: Any) -> Any:
+def _strategy(stage: Stage, knobs: Knobs, request: Request) -> Callable[[View, int], Strategy]:
     """Return what makes the job's strategy from a view and a seed."""
     if stage.spec.strategy != _EVOLUTIONARY:
         return strategies.get(stage.spec.strategy)
@@ -154,7 +163,7 @@ def _strategy(stage: Stage, knobs: Any, request: Any) -> Any:
     )
 
 
-def _evolution(stage: Stage) -> Any:
+def _evolution(stage: Stage) -> EvolutionParameters:
     """Return the parameters of TVM's search.
 
     A smaller batch gets a smaller population, because the population determines most of a search's time.

@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.stages import search, train
 from autotune.stages.bench import Bench
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate
 from autotune.storage.room import check_executable
+
+if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.run import Timing
+    from autotune.tvm_backend.kernels.verify import Reference, Verifier
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,11 @@ class OpenTvmDevice:
     """
 
     runner: Any
-    verifier: Any
+    verifier: Verifier | None
     folder: Path
 
     @classmethod
-    def of(cls, runner: Any, truth: Any, folder: Path) -> OpenTvmDevice:
+    def of(cls, runner: Any, truth: Reference | None, folder: Path) -> OpenTvmDevice:
         """Return the open device of a runner. A reference that could not be made has a problem, and is not used."""
         from autotune.tvm_backend.kernels.verify import Verifier
 
@@ -85,7 +89,7 @@ class TvmBench(Bench):
 
         return build
 
-    def timing(self) -> Any:
+    def timing(self) -> Timing:
         """How candidates are timed, as a `Runner` is told."""
         from autotune.tvm_backend.kernels.run import Timing
 

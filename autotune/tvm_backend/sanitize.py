@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from autotune.tvm_backend.types import PlainTrace
+from autotune.tvm_backend.types import Decision, PlainTrace
 
 # Node types that a tensor program consists of. `ffi.Module` would load compiled code, and functions are called.
 _DATA_TYPES = re.compile(
@@ -242,7 +242,7 @@ def _used(inputs: Any) -> Iterator[str]:
             yield item
 
 
-def _check_decision(instructions: list[Any], position: int, decision: Any) -> None:
+def _check_decision(instructions: list[Any], position: int, decision: Decision) -> None:
     """Check that a decision is one of a sampling instruction: TVM reads what lies at its position, whatever it is."""
     kind, _, attributes, _ = instructions[position] if 0 <= position < len(instructions) else ("nothing", [], [], [])
     sound = {

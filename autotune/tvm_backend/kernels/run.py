@@ -6,12 +6,11 @@ import math
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tvm
 
-from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule
+from autotune.tvm_backend.types import Device, DeviceArray, Kernel, PlainArguments, RuntimeModule
 
 # A slow candidate gets fewer repeats. Each limit is a multiple of the best time of the task so far.
 _FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are faster than this
@@ -51,7 +50,7 @@ class Runner:
     timing: Timing
     _arguments: dict[str, list[DeviceArray]] = field(default_factory=dict)
 
-    def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
+    def time(self, library: Path, args: PlainArguments, best_us: float | None) -> list[float]:
         """Time a candidate.
 
         A candidate that is clearly slower than the best gets fewer repeats. Three single runs come first. If their
@@ -99,7 +98,7 @@ class Runner:
         """Whether the device is the CPU."""
         return str(self.device.type) == "cpu"
 
-    def time_flushed(self, library: Path, args: Any, runs: int) -> list[float]:
+    def time_flushed(self, library: Path, args: PlainArguments, runs: int) -> list[float]:
         """Time single runs with cold caches. CPU only.
 
         Before each run, all arguments but the first are flushed from the caches of the CPU. In a whole model it is the
@@ -131,7 +130,7 @@ class Runner:
         )
         return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
 
-    def _tensors(self, args: Any) -> list[DeviceArray]:
+    def _tensors(self, args: PlainArguments) -> list[DeviceArray]:
         key = repr(args)
         if key not in self._arguments:
             self._arguments.clear()

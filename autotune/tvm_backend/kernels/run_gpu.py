@@ -8,14 +8,13 @@ import statistics
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import tvm
 
 from autotune.errors import WorkerError, WrongResult, one_line
 from autotune.tvm_backend.kernels.launch_graph import LaunchGraph
 from autotune.tvm_backend.kernels.run import Runner
-from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule
+from autotune.tvm_backend.types import Device, DeviceArray, PlainArguments, RuntimeModule
 
 _FIRST_BATCHES = 3
 _BATCH = 100
@@ -47,7 +46,7 @@ class GpuRunner(Runner):
     _graph: LaunchGraph | None = None
     _scratch: list[DeviceArray] = field(default_factory=list)
 
-    def time(self, library: Path, args: Any, best_us: float | None) -> list[float]:
+    def time(self, library: Path, args: PlainArguments, best_us: float | None) -> list[float]:
         """Microseconds per run, as `Runner.time`. See `leave_if_lost` for what ends the process."""
         try:
             return super().time(library, args, best_us)

@@ -21,6 +21,7 @@ from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 from autotune.tvm_backend.search.gpu_sketches import gpu_generator
 from autotune.tvm_backend.types import (
+    Decision,
     Instruction,
     IRModule,
     MeasureCandidate,
@@ -198,7 +199,7 @@ def before_postprocessing(trace: PlainTrace) -> list[PlainInstruction]:
     return list(itertools.takewhile(lambda item: item[0] != "EnterPostproc", trace[0]))
 
 
-def sampled(trace: PlainTrace) -> list[Any]:
+def sampled(trace: PlainTrace) -> list[Decision]:
     """Return the decisions of the sampling instructions of a trace in JSON form, in order.
 
     Raises:

@@ -35,7 +35,7 @@ from autotune.tvm_backend.search.design_space import (
 )
 from autotune.tvm_backend.search.shared_memory import postprocessors
 from autotune.tvm_backend.search.tiled_block import TiledSketch
-from autotune.tvm_backend.types import BlockRV, Instruction, IRModule, PlainInstruction, PlainTrace, Target
+from autotune.tvm_backend.types import BlockRV, Decision, Instruction, IRModule, PlainInstruction, PlainTrace, Target
 
 # How often a sketch is replayed with new random decisions to find the deepest loop nest around a consumer. A nest that
 # is tiled on many levels has the same number of loops whatever the tiles are, and takes long to replay.
@@ -142,7 +142,9 @@ class Knobs:
         for seed in range(1, probes + 1):
             schedule = self._schedule(seed)
 
-            def decide(item: Instruction, inputs: Any, _: Any, decision: Any, schedule: Schedule = schedule) -> Any:
+            def decide(
+                item: Instruction, inputs: Any, _: Any, decision: Decision, schedule: Schedule = schedule
+            ) -> Decision:
                 if item.kind.name == "SampleComputeLocation":
                     depths[item] = max(depths.get(item, 0), _depth(schedule, inputs[0]))
                 return None
@@ -178,7 +180,7 @@ class Knobs:
         decided = [trace.get_decision(item) for item in trace.insts if str(item.kind.name).startswith("Sample")]
         return self._configuration(sketch, decided)
 
-    def _configuration(self, sketch: int, decisions: Sequence[Any]) -> Configuration | None:
+    def _configuration(self, sketch: int, decisions: Sequence[Decision]) -> Configuration | None:
         configuration = [0] * len(self.space.knobs)
         configuration[0] = sketch
         places = self._sketches[sketch].knobs
@@ -260,9 +262,9 @@ def _values(
     return kinds_and_values
 
 
-def _value(decision: Any) -> Any:
+def _value(decision: Decision) -> Any:
     return int(decision) if isinstance(decision, int) else tuple(int(factor) for factor in decision)
 
 
-def _decision(value: Any) -> Any:
+def _decision(value: Any) -> Decision:
     return list(value) if isinstance(value, tuple) else value
