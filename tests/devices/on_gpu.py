@@ -18,8 +18,10 @@ from .test_contract import FAST, job_for
 class TestGpu(DeviceContract):
     @pytest.fixture
     def job(self, workspace: Workspace, make_job: Callable[..., JobPaths]) -> DeviceJob:
+        from autotune.tvm_backend.load import load_tvm
         from autotune.tvm_backend.target import resolve_target
 
+        load_tvm("cuda")  # before another package brings a runtime of CUDA of its own
         workspace.config.write_text(
             workspace.config.read_text() + FAST + "gpu_spin_up_ms = 1\nwarmup = 0\ntimeout_s = 4.0\n"
         )

@@ -14,11 +14,11 @@ from math import prod
 import numpy as np
 from tvm import relax, te
 
-from autotune.tvm_backend.bfloat16 import programs
+from autotune.tvm_backend.bfloat16 import kernels
 from autotune.tvm_backend.bfloat16.elements import DTYPE
 from autotune.tvm_backend.bfloat16.expression import Elementwise, Kernel, Node, Product, inlined
 from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
-from autotune.tvm_backend.bfloat16.programs import LANES, number
+from autotune.tvm_backend.bfloat16.kernels import LANES, number
 from autotune.tvm_backend.integer.packing import by_channel
 from autotune.tvm_backend.passes.rewrite import Rewriter, op_name, static_shape, variables
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
@@ -147,13 +147,13 @@ class PackedGraph(Rewriter):
     def _converted(self, image: Expr, dtype: str) -> Expr:
         data = _placeholder(image, "data")
         shape = static_shape(image)
-        program = programs.elementwise_program([data], shape, lambda *position: number(data, *position), dtype)
+        program = kernels.elementwise_program([data], shape, lambda *position: number(data, *position), dtype)
         return self.kernel(program, "bfloat16_convert", [image], shape, dtype)
 
     def _pack(self, tensor: _Tensor, dtype: str, lanes: int) -> Expr:
         if tensor.is_image and len(tensor.shape) == 4:
             image = self.kernel(
-                programs.pack_program(tensor.shape, lanes),
+                kernels.pack_program(tensor.shape, lanes),
                 "bfloat16_pack",
                 [tensor.plain],
                 tensor.packed_shape(lanes),
@@ -189,12 +189,12 @@ class PackedGraph(Rewriter):
         shape = tensor.packed_shape()
         if product is None:
             element = arguments.element(root, None)
-            program = programs.elementwise_program(arguments.placeholders, shape, element, dtype)
+            program = kernels.elementwise_program(arguments.placeholders, shape, element, dtype)
             return self.kernel(program, "bfloat16_elementwise", arguments.operands, shape, dtype)
         sums = product.sums(*(arguments.add(item) for item in product.operands()))
         arguments.shape = tuple(map(int, sums.shape))
         element = arguments.element(root, sums)
-        program = programs.product_program(arguments.placeholders, sums, element, dtype)
+        program = kernels.product_program(arguments.placeholders, sums, element, dtype)
         image = self.kernel(program, product.name, arguments.operands, arguments.shape, dtype)
         return image if static_shape(image) == shape else self.emit(relax.op.reshape(image, shape))
 

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.bfloat16 import programs
+from autotune.tvm_backend.bfloat16 import kernels
 from autotune.tvm_backend.bfloat16.elements import DTYPE, rounded
 from autotune.tvm_backend.bfloat16.expression import FUNCTIONS, Elementwise, Kernel, Node, Product
 from autotune.tvm_backend.bfloat16.instructions import dot_instructions
+from autotune.tvm_backend.bfloat16.kernels import LANES, PAIR
 from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
-from autotune.tvm_backend.bfloat16.programs import LANES, PAIR
 from autotune.tvm_backend.integer.byte_kernels import enlarge_kernel, slice_kernel
 from autotune.tvm_backend.integer.packing import filled
 from autotune.tvm_backend.passes.convolution import Window, channels_of_part, repeats
@@ -72,7 +72,7 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     groups = int(call.attrs.groups)
     if groups == channels == static_shape(call)[1] > _FEW_CHANNELS:
         depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
-        sums = partial(programs.sums_of_depthwise, window=window)
+        sums = partial(kernels.sums_of_depthwise, window=window)
         return Product("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
     if groups != 1:
         return None
@@ -85,9 +85,9 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if instructions.tiles and _is_small(call) and lanes == LANES:
         outputs, _, wide = packed.shape[:3]
         row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
-        sums = partial(programs.sums_of_pixels, window=window, wide=wide, instructions=instructions)
+        sums = partial(kernels.sums_of_pixels, window=window, wide=wide, instructions=instructions)
         return Product("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
-    sums = partial(programs.sums_of_convolution, window=window, instructions=instructions)
+    sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
     return Product("bfloat16_conv2d", lambda: (graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums), True
 
 
@@ -121,7 +121,7 @@ class _Line:
         step = self.window.strides[1] * self.shape[1] // PAIR
         window = replace(self.window, strides=(self.window.strides[0], step), padding=(0, 0, 0, 0))
         instructions = dot_instructions(graph.target)
-        sums = partial(programs.sums_of_convolution, window=window, instructions=instructions)
+        sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
         packed = relax.const(_packed_weight(self._rows_of(weight), PAIR), DTYPE)
         return Product("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), sums)
 
@@ -133,8 +133,8 @@ class _Line:
 
     def _lines(self, graph: PackedGraph, data: Var, step: int) -> Expr:
         least = (self.window.size[1] - 1) * step + self.pairs
-        shape = programs.lines_of(self.shape, self.window, least)
-        program = programs.line_program(self.shape, self.window, shape)
+        shape = kernels.lines_of(self.shape, self.window, least)
+        program = kernels.line_program(self.shape, self.window, shape)
         lines = graph.kernel(program, "bfloat16_lines", [graph.plain(data)], shape, DTYPE)
         return graph.emit(relax.op.reshape(lines, (*shape[:2], shape[2] * shape[3] // PAIR, 1, PAIR)))
 
@@ -176,7 +176,7 @@ def _matmul(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if not graph.has_layout(data, is_image=False):
         return None
     packed = relax.const(_packed_weight(weight.T[:, :, None, None], LANES), DTYPE)
-    sums = partial(programs.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
+    sums = partial(kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
     return Product("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
 
 
@@ -199,11 +199,11 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         image = graph.emit(relax.op.reshape(graph.packed(data), (batch, 1, rows, inner // LANES, LANES)))
         plain = graph.emit(relax.op.reshape(graph.plain(matrix), (batch, inner, columns)))
         shape = (batch, columns // LANES, inner // PAIR, PAIR * LANES)
-        pairs = graph.kernel(programs.pairs_program(batch, inner, columns), "bfloat16_pairs", [plain], shape, DTYPE)
+        pairs = graph.kernel(kernels.pairs_program(batch, inner, columns), "bfloat16_pairs", [plain], shape, DTYPE)
         packed = (batch, columns // LANES, 1, 1, inner // LANES, LANES // PAIR, LANES, PAIR)
         return image, graph.emit(relax.op.reshape(pairs, packed))
 
-    sums = partial(programs.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
+    sums = partial(kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
     return Product("bfloat16_batch_matmul", operands, sums), False
 
 
@@ -258,7 +258,7 @@ def _pool(graph: PackedGraph, call: Call, *, largest: bool) -> tuple[Node, bool]
 def _pooled(graph: PackedGraph, data: Var, kernel: tuple[int, int], window: Window, *, largest: bool) -> Expr:
     image = graph.packed(data)
     shape = static_shape(image)
-    program = programs.pool_program(shape, kernel, window, largest=largest)
+    program = kernels.pool_program(shape, kernel, window, largest=largest)
     name = "bfloat16_max_pool" if largest else "bfloat16_average"
     return graph.kernel(program, name, [image], (shape[0], *window.size, *shape[3:]), DTYPE)
 
@@ -317,7 +317,7 @@ def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         operands = [graph.packed(item) for item in joined]
         shapes = [static_shape(item) for item in operands]
         result = (*shapes[0][:3], sum(shape[3] for shape in shapes), LANES)
-        return graph.kernel(programs.concat_program(shapes), "bfloat16_concat", operands, result, DTYPE)
+        return graph.kernel(kernels.concat_program(shapes), "bfloat16_concat", operands, result, DTYPE)
 
     return Kernel(make), True
 

@@ -10,7 +10,7 @@ from tvm import te
 from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.bfloat16.elements import numbers, rounded
 from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, MULTIPLY_ADD
-from autotune.tvm_backend.bfloat16.programs import product_program, sums_of_convolution
+from autotune.tvm_backend.bfloat16.kernels import product_program, sums_of_convolution
 from autotune.tvm_backend.integer.intrinsics import Instructions
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
