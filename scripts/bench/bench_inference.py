@@ -132,8 +132,8 @@ def tune(models: Sequence[Path], options: argparse.Namespace) -> None:
     words = [["submit", str(model), *asked] for model in models]
     words += [["daemon", "run", "--drain"]]
     words += [["export", model.stem, "--output", str(exported(options.folder, model))] for model in models]
-    for each in words:
-        if status := subprocess.run([*command, *each]).returncode:
+    for arguments in words:
+        if status := subprocess.run([*command, *arguments]).returncode:
             sys.exit(status)  # the command has said why
 
 
@@ -179,17 +179,17 @@ def default_precision() -> str:
 
 
 def available_runtimes(export: Export, without: Sequence[str]) -> dict[str, Runtime]:
-    found = {"ours": export.library}
+    runtimes = {"ours": export.library}
     for name, packages in _NEEDED.items():
         if name not in without and all(find_spec(package) for package in packages):
-            found[name] = Runtime(name, export.model.resolve(), values=export.report.get("values", {}))
+            runtimes[name] = Runtime(name, export.model.resolve(), values=export.report.get("values", {}))
     if "untuned" not in without:
         library = export.folder / "untuned.so"
         if not library.exists():
             command = [sys.executable, __file__, str(export.model), "--compile-untuned", str(library)]
             subprocess.run(command, check=True)
-        found["untuned"] = Runtime("library", library, export.library.device)
-    return found
+        runtimes["untuned"] = Runtime("library", library, export.library.device)
+    return runtimes
 
 
 def compile_untuned(model: Path, library: Path) -> None:
@@ -220,13 +220,13 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], o
     for name, report, times in rows:
         lower = {"ours"} | ({_DEFAULT} if report["precision"] == "fp32" != default else set())
         best = min(times.keys() - lower, key=lambda other: times[other].median_ms, default="")
-        found = ratios(times["ours"], times[best]) if best else [math.nan]
-        shares.append(statistics.median(found))
+        against_best = ratios(times["ours"], times[best]) if best else [math.nan]
+        shares.append(statistics.median(against_best))
         cells = [f"{times[item].median_ms:.3g}" if item in times else "" for item in shown]
         speed = sum(task["gflop"] * task["weight"] for task in report["tasks"]) / times["ours"].median_ms * 1e3
         limits = report.get("roofline")
         peak = f"{speed / limits['gflops']:.0%}" if limits and report["precision"] == "fp32" else ""
-        ratio = f"{shares[-1]:.2f} ({min(found):.2f} to {max(found):.2f}, {_TITLES.get(best, '')})"
+        ratio = f"{shares[-1]:.2f} ({min(against_best):.2f} to {max(against_best):.2f}, {_TITLES.get(best, '')})"
         used = next((item for item in _SHOWN_SETS if item in report.get("instructions", ())), "")
         kind = f"{report['precision']}, {used}" if used else report["precision"]
         share = f"{statistics.median(ratios(times['ours'], times[_DEFAULT])):.2f}" if _DEFAULT in times else ""
@@ -259,12 +259,12 @@ def kernels(name: str, report: Mapping[str, Any], most: int) -> str:
 
     The last column is the time that their operations and bytes take at least, as a share of the time that they take.
     """
-    found = report.get("kernels", [])
-    total = sum(item["us"] for item in found)
-    lines = [f"\n{name}: {len(found)} kernels, {total / 1e3:.2f} ms\n"]
+    timed = report.get("kernels", [])
+    total = sum(item["us"] for item in timed)
+    lines = [f"\n{name}: {len(timed)} kernels, {total / 1e3:.2f} ms\n"]
     lines.append("| kernel | calls | us | share | GFLOP/s | GB/s | of the roofline |")
     lines.append("|---" * 7 + "|")
-    for item in found[:most]:
+    for item in timed[:most]:
         us = item["us"]
         calls = item["calls"]
         rates = f"{item['gflop'] * calls / us * 1e6:.0f} | {item['bytes'] * calls / us / 1e3:.1f}"

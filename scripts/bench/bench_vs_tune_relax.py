@@ -45,10 +45,10 @@ def main() -> None:
     for model in options.models:
         folder = root / model.stem
         folder.mkdir(parents=True, exist_ok=True)
-        found = bench(options, model, folder)
-        print_table(options, model, found)
-        curves[model.stem] = found
-        (folder / "result.json").write_text(json.dumps(found, indent=1))
+        sides = bench(options, model, folder)
+        print_table(options, model, sides)
+        curves[model.stem] = sides
+        (folder / "result.json").write_text(json.dumps(sides, indent=1))
     if options.plot:
         draw(curves, options.plot)
     print(f"{GOALS}\nkept in {root}")
@@ -72,12 +72,12 @@ def parse() -> argparse.Namespace:
 def bench(options: argparse.Namespace, model: Path, folder: Path) -> dict[str, Any]:
     theirs = run_side("tune_relax", options, model, folder)
     ours = run_side("autotune", options, model, folder)
-    found = {"tune_relax": theirs, "autotune": ours}
+    sides = {"tune_relax": theirs, "autotune": ours}
     if options.equal_time:
         left = theirs["seconds"] - ours["seconds"]
-        found["equal_time"] = run_side("equal_time", options, model, folder, max(0.0, left))
-    found["latency"] = run_side("latency", options, model, folder)
-    return found
+        sides["equal_time"] = run_side("equal_time", options, model, folder, max(0.0, left))
+    sides["latency"] = run_side("latency", options, model, folder)
+    return sides
 
 
 def run_side(side: str, options: argparse.Namespace, model: Path, folder: Path, seconds: float = 0.0) -> dict[str, Any]:
@@ -150,11 +150,11 @@ def stage_seconds(options: argparse.Namespace) -> dict[str, float]:
     from autotune.storage.paths import Workspace
 
     workspace = Workspace(Path(options.folder) / "workspace")
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for event in logs.events(workspace.job_list()[-1], follow=False):
         if isinstance(event, StageDone):
-            found[event.kind] = found.get(event.kind, 0.0) + event.seconds
-    return found
+            seconds[event.kind] = seconds.get(event.kind, 0.0) + event.seconds
+    return seconds
 
 
 def tune_with_tune_relax(options: argparse.Namespace) -> dict[str, Any]:
@@ -301,19 +301,19 @@ def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
     trials = {hash: [trial for trial in log.trials() if trial.median_us] for hash, log in logs.items()}
     side = json.loads((folder / "autotune.json").read_text())
     for moment in (side["seconds"] / 1.3**step for step in reversed(range(CHECKPOINTS))):
-        known = {hash: [t for t in log if t.at <= side["started_at"] + moment] for hash, log in trials.items()}
-        best = {hash: min(log, key=lambda trial: trial.median_us) for hash, log in known.items() if log}
+        measured = {hash: [t for t in log if t.at <= side["started_at"] + moment] for hash, log in trials.items()}
+        best = {hash: min(log, key=lambda trial: trial.median_us) for hash, log in measured.items() if log}
         yield moment, compile_tuned(prepared, programs, best, target)
 
 
-def print_table(options: argparse.Namespace, model: Path, found: dict[str, Any]) -> None:
-    latency = found["latency"]
+def print_table(options: argparse.Namespace, model: Path, sides: dict[str, Any]) -> None:
+    latency = sides["latency"]
     print(f"{model.name}, {options.trials} trials, {options.threads} threads\n")
     print(f"{'':<22}{'seconds':>9}{'trials':>8}{'trials/s':>10}{'latency ms':>12}{'vs ONNX Runtime':>17}")
-    rows = {"untuned": None, "tune_relax": found["tune_relax"], "autotune": found["autotune"]}
-    if "equal_time" in found:
-        more = found["equal_time"]
-        ours = found["autotune"]
+    rows = {"untuned": None, "tune_relax": sides["tune_relax"], "autotune": sides["autotune"]}
+    if "equal_time" in sides:
+        more = sides["equal_time"]
+        ours = sides["autotune"]
         rows["equal_time"] = {key: more[key] + ours[key] for key in ("seconds", "trials")}
     for name, side in {**rows, "onnxruntime": None}.items():
         spent = f"{'':>27}"
@@ -321,18 +321,18 @@ def print_table(options: argparse.Namespace, model: Path, found: dict[str, Any])
             spent = f"{side['seconds']:9.1f}{side['trials']:8}{side['trials'] / side['seconds']:10.2f}"
         title = "autotune, equal time" if name == "equal_time" else name
         print(f"{title:<22}{spent}{latency[name]:12.3f}{latency[name] / latency['onnxruntime']:17.2f}")
-    print_verdict(found)
+    print_verdict(sides)
 
 
-def print_verdict(found: dict[str, Any]) -> None:
-    ours = found["autotune"]
-    theirs = found["tune_relax"]
-    latency = found["latency"]
+def print_verdict(sides: dict[str, Any]) -> None:
+    ours = sides["autotune"]
+    theirs = sides["tune_relax"]
+    latency = sides["latency"]
     goal = latency["tune_relax"]
     rate = (ours["trials"] / ours["seconds"]) / (theirs["trials"] / theirs["seconds"])
     print(f"\nautotune: {rate:.2f} times the trials per second, at equal trials {goal / latency['autotune']:.2f} times"
           " as fast a model as tune_relax")  # fmt: skip
-    if "equal_time" in found:
+    if "equal_time" in sides:
         print(f"at equal time {goal / latency['equal_time']:.2f} times as fast a model")
     moments = curve(latency)
     print("autotune after: " + ", ".join(f"{seconds:.0f} s {ms:.1f} ms" for seconds, ms in moments))
@@ -352,11 +352,11 @@ def curve(latency: dict[str, float]) -> list[tuple[float, float]]:
     return sorted((float(name), ms) for name, ms in latency.items() if re.fullmatch(r"[\d.]+", name))
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
+def draw(curves: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
-    _, axes = pyplot.subplots(1, len(found), figsize=(6 * len(found), 4), squeeze=False)
-    for axis, (name, sides) in zip(axes[0], found.items(), strict=True):
+    _, axes = pyplot.subplots(1, len(curves), figsize=(6 * len(curves), 4), squeeze=False)
+    for axis, (name, sides) in zip(axes[0], curves.items(), strict=True):
         latency = sides["latency"]
         axis.plot(*zip(*curve(latency), strict=True), "o-", label="autotune, model as exported then")
         axis.plot(*zip(*sides["tune_relax"]["sum_of_tasks"], strict=True), label="tune_relax, sum of its tasks")

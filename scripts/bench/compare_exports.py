@@ -28,10 +28,12 @@ def main() -> int:
     runtimes = {"before": before.library, "after": after.library}
     with RuntimeComparison(runtimes, before.inputs, before.arrays(), before.threads) as comparison:
         times = comparison.time(options.turns * TIMINGS)
-    found = ratios(times["after"], times["before"])
+    shares = ratios(times["after"], times["before"])
     for export, name in ((before, "before"), (after, "after")):
         print(f"{export.folder.name}: {times[name].median_ms:.2f} ms")
-    print(f"{statistics.median(found):.3f} of the time ({min(found):.2f} to {max(found):.2f} in {len(found)} turns)")
+    print(
+        f"{statistics.median(shares):.3f} of the time ({min(shares):.2f} to {max(shares):.2f} in {len(shares)} turns)"
+    )
     return 0
 
 

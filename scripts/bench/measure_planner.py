@@ -64,8 +64,8 @@ class ClusterScenario(Scenario):
 
 def machine(gpus: int, cpus: int, nodes: int = 0) -> MachineResources:
     if nodes:
-        parts = [_node(number, gpus // nodes, cpus // nodes) for number in range(nodes)]
-        return MachineResources.of_nodes(parts)
+        resources = [_node(number, gpus // nodes, cpus // nodes) for number in range(nodes)]
+        return MachineResources.of_nodes(resources)
     return MachineResources(tuple(range(cpus)), ("cpu", *(f"cuda:{index}" for index in range(gpus))))
 
 
@@ -110,15 +110,15 @@ def _after(job: JobView, ended: RunningView) -> JobView:
 def scenario(gpus: int, jobs: int, nodes: int, network: Network) -> Scenario:
     """Jobs of 2 to 4 tasks and 3 to 5 rounds each, of stage times that differ by a factor of eight."""
     chance = random.Random(1)
-    found = []
+    queued = []
     for id in range(1, jobs + 1):
         seconds = {kind: Duration(mean * chance.uniform(0.3, 2.5), 0.3) for kind, mean in _MEANS.items()}
         tasks = chance.randint(2, 4)
         trials = 16 * chance.randint(3, 5)
-        found.append(SimulatedJob(id, f"job{id}", "cuda", tasks, trials, seconds))
+        queued.append(SimulatedJob(id, f"job{id}", "cuda", tasks, trials, seconds))
     if nodes:
-        return ClusterScenario(machine(gpus, 8 * gpus, nodes), tuple(found), 1, network)
-    return Scenario(machine(gpus, 8 * gpus), tuple(found), 1)
+        return ClusterScenario(machine(gpus, 8 * gpus, nodes), tuple(queued), 1, network)
+    return Scenario(machine(gpus, 8 * gpus), tuple(queued), 1)
 
 
 def main() -> None:

@@ -115,11 +115,11 @@ def make_job(workspace: Workspace, id: int, tasks: tuple[TaskSpec, ...], size: S
     paths = workspace.job(id, "net")
     paths.stages.mkdir(parents=True)
     inputs = (InputSpec("x", (1, 8), "float32"),)
-    known = (0,) * len(tasks) if size.own else (size.trials + 1, *[SHORT + 1] * (len(tasks) - 1))
+    trials_at_submit = (0,) * len(tasks) if size.own else (size.trials + 1, *[SHORT + 1] * (len(tasks) - 1))
     spec = JobSpec(
         id=id, name="net", model="net.onnx", target={"kind": "simulated"}, target_key=KEY, inputs=inputs, tasks=tasks,
         trials=10 * size.trials, trials_per_round=16, strategy="random", sampler="greedy", seed=id, fresh=True,
-        known_at_submit=known, submitted_at=time.time() - 1000 + id * 1e-3,
+        known_at_submit=trials_at_submit, submitted_at=time.time() - 1000 + id * 1e-3,
     )  # fmt: skip
     formats.write(paths.spec, spec)
     formats.write(paths.control, Control())
@@ -134,8 +134,8 @@ def measure_daemon(workspace: Workspace, seconds: float) -> dict[str, Any]:
     """Serve a workspace for a while in a process of its own, and return what that process says of itself."""
     command = [sys.executable, __file__, "--serve", str(workspace.root), "--seconds", str(seconds)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ})
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def serve(root: Path, seconds: float) -> None:
@@ -167,9 +167,9 @@ def serve(root: Path, seconds: float) -> None:
             else:
                 ticks.append((now - self.since[0], cpu - self.since[1], measured))
             measured = False
-            found = super().wait(descriptors, timeout_s)
+            ready = super().wait(descriptors, timeout_s)
             self.since = (time.perf_counter(), time.process_time())
-            return found
+            return ready
 
     take = Collector.take
 
@@ -195,9 +195,9 @@ def _age_s() -> float:
     return float(Path("/proc/uptime").read_text().split()[0]) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def report_daemon(name: str, found: dict[str, Any]) -> None:
-    print(f"{name}: start {found['start_s']:.2f} s, memory {found['VmRSS']:.0f} MB, peak {found['VmHWM']:.0f} MB")
-    later = found["ticks"][5:]
+def report_daemon(name: str, figures: dict[str, Any]) -> None:
+    print(f"{name}: start {figures['start_s']:.2f} s, memory {figures['VmRSS']:.0f} MB, peak {figures['VmHWM']:.0f} MB")
+    later = figures["ticks"][5:]
     for what, chosen in (("all ticks", later), ("after a measurement", [tick for tick in later if tick[2]])):
         if chosen:
             wall, cpu = ([1e3 * tick[at] for tick in chosen] for at in (0, 1))
@@ -231,12 +231,12 @@ def part_many(folder: Path, seconds: float) -> None:
 
 def timed(action: Callable[[], object], times: int = 1) -> float:
     """Return the median time of an action in seconds."""
-    found = []
+    seconds = []
     for _ in range(times):
         begun = time.perf_counter()
         action()
-        found.append(time.perf_counter() - begun)
-    return statistics.median(found)
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds)
 
 
 @dataclass
@@ -254,7 +254,7 @@ class Syncing:
 
 def append_ms(log_of: Callable[[], TuningLog], first: int, times: int) -> float:
     """Return the median time of an append, its fsync apart, in milliseconds."""
-    found = []
+    seconds = []
     syncing = Syncing()
     with patch("os.fsync", syncing):
         for number in range(first, first + times):
@@ -262,8 +262,8 @@ def append_ms(log_of: Callable[[], TuningLog], first: int, times: int) -> float:
             syncing.seconds = 0.0
             begun = time.perf_counter()
             log.add([made_trial(number)])
-            found.append(time.perf_counter() - begun - syncing.seconds)
-    return 1e3 * statistics.median(found)
+            seconds.append(time.perf_counter() - begun - syncing.seconds)
+    return 1e3 * statistics.median(seconds)
 
 
 def part_append(folder: Path, trials: int) -> None:
@@ -333,14 +333,14 @@ def search(root: Path, trials: int) -> None:
         return Stage.load(workspace, config, request)
 
     stage_search.run(stage(128))
-    found = formats.read(StageFile, paths.stage(task, 0)).candidates
+    candidates = formats.read(StageFile, paths.stage(task, 0)).candidates
     log = workspace.tuning_log(spec.target_key, spec.tasks[task].hash).records
     log.parent.mkdir(parents=True, exist_ok=True)
     for count in (SHORT, trials):
         for path in log.parent.glob(f"{log.stem}*"):
             path.unlink()
         train.forget_model(paths)
-        write_log(log, count, found)
+        write_log(log, count, candidates)
         learning = timed(lambda: train.update_model(stage(16)))
         searching = timed(lambda: stage_search.run(stage(16)), 3)
         peak = max(map(int, Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[:1])) / 1024
@@ -362,8 +362,8 @@ def main() -> None:
     if given.search:
         return search(given.search, given.trials)
     size = Size(given.jobs, given.unfinished, given.trials)
-    parts = given.parts.split(",")
-    for name in parts:
+    chosen = given.parts.split(",")
+    for name in chosen:
         with tempfile.TemporaryDirectory(prefix="measure-scale-") as made:
             folder = Path(made)
             if name == "daemon":

@@ -57,15 +57,15 @@ WHOLE = frozenset({"ConstantOfShape", "Range"})  # all of their inputs set a sha
 
 def main() -> None:
     options = parse()
-    found = read(options.results)
+    results = read(options.results)
     if not options.report:
         load_tvm("llvm")
         for case in cases(options.words):
-            if case.name not in found:
-                found[case.name] = run(case)
+            if case.name not in results:
+                results[case.name] = run(case)
                 with options.results.open("a") as file:
-                    file.write(json.dumps({"name": case.name, **asdict(found[case.name])}) + "\n")
-    report(found, read(options.before) if options.before else {}, options.words)
+                    file.write(json.dumps({"name": case.name, **asdict(results[case.name])}) + "\n")
+    report(results, read(options.before) if options.before else {}, options.words)
 
 
 @dataclass(frozen=True)
@@ -232,13 +232,13 @@ def read(path: Path) -> dict[str, Result]:
     }
 
 
-def report(found: dict[str, Result], before: dict[str, Result], words: list[str]) -> None:
+def report(results: dict[str, Result], before: dict[str, Result], words: list[str]) -> None:
     """Print the share that passes, what changed, and the reasons of the others, the commonest first."""
-    shown = {name: result.reason for name, result in found.items() if wanted(name, words)}
-    given = sum(bool(found[name].given) for name in shown)
+    shown = {name: result.reason for name, result in results.items() if wanted(name, words)}
+    given = sum(bool(results[name].given) for name in shown)
     print(f"{sum(not reason for reason in shown.values())} of {len(shown)} tests import and agree", end="")
     print(f", {given} of them with inputs that set a shape or an axis given as constants")
-    share(shown, found)
+    share(shown, results)
     if before:
         both = [name for name in shown if name in before]
         gained = [name for name in both if before[name].reason and not shown[name]]
@@ -254,10 +254,10 @@ def report(found: dict[str, Result], before: dict[str, Result], words: list[str]
         print(f"{len(names):4}  {reason}\n      {' '.join(names)}")
 
 
-def share(shown: dict[str, str], found: dict[str, Result]) -> None:
+def share(shown: dict[str, str], results: dict[str, Result]) -> None:
     """Print what the tests are that no network for a CPU has, and which share of the others passes."""
-    counts = collections.Counter(found[name].beyond for name in shown)
-    passing = sum(not reason for name, reason in shown.items() if not found[name].beyond)
+    counts = collections.Counter(results[name].beyond for name in shown)
+    passing = sum(not reason for name, reason in shown.items() if not results[name].beyond)
     left_out = ", ".join(f"{count} {beyond}" for beyond, count in counts.most_common() if beyond)
     print(f"{passing} of {counts['']} ({passing / max(counts[''], 1):.1%}) without {left_out or 'any left out'}")
 

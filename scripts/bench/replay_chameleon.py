@@ -150,7 +150,8 @@ def print_ways(figures: dict[str, Figures]) -> None:
 def print_claims(figures: dict[str, Figures]) -> None:
     print("\n| claim (the paper's ratio) | here |\n| --- | --- |")
     for claim, figure, before, after in CLAIMS:
-        one, other = figures[before][figure], figures[after][figure]
+        one = figures[before][figure]
+        other = figures[after][figure]
         low, high = interval(one, other)
         print(f"| {claim} | {mean(one) / mean(other):.2f} ({low:.2f} to {high:.2f}) |")
 

@@ -146,8 +146,8 @@ class Recorded:
     def random_curve(self) -> Floats:
         """The time that random search is expected to have found by each point of `clock`."""
         failed = np.isnan(self.us)
-        each = self.seconds[~failed].mean() + (failed.mean() * self.seconds[failed].mean() if failed.any() else 0.0)
-        counts = np.maximum(np.round(self.clock / each), 1).astype(int)
+        mean_s = self.seconds[~failed].mean() + (failed.mean() * self.seconds[failed].mean() if failed.any() else 0.0)
+        counts = np.maximum(np.round(self.clock / mean_s), 1).astype(int)
         size = len(self.ascending)
         ranks = np.minimum(np.round(counts * (size + 1) / (counts + 1)).astype(int), size - 1)
         distinct, first = np.unique(counts, return_index=True)

@@ -75,7 +75,8 @@ class Layer:
         shape = (self.filters, self.channels, self.kernel, self.kernel)
         arrays = {"w": np.zeros(shape, np.float32), "b": np.zeros(self.filters, np.float32)}
         weights = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
-        pads, strides = [self.pad] * 4, [self.stride] * 2
+        pads = [self.pad] * 4
+        strides = [self.stride] * 2
         nodes = [
             helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=pads, strides=strides),
             helper.make_node("Relu", ["c"], ["y"]),

@@ -96,8 +96,11 @@ class Lab:
         return boards.counts(BoardSettings(tracker=self.tracker, key=_KEY, target=_TARGET))
 
     def _in_session(self, port: int) -> bool:
-        found = psutil.net_connections("tcp")
-        return any(it.status == psutil.CONN_ESTABLISHED and it.laddr and it.laddr.port == port for it in found)
+        connections = psutil.net_connections("tcp")
+        return any(
+            connection.status == psutil.CONN_ESTABLISHED and connection.laddr and connection.laddr.port == port
+            for connection in connections
+        )
 
     def _start(self, port: int, *command: str, python: str = sys.executable) -> None:
         words = [*command, "--host", _HOST, "--port", str(port)]
@@ -109,14 +112,14 @@ class Lab:
 
 @contextmanager
 def lab(folder: Path) -> Iterator[Lab]:
-    found = Lab(folder)
+    started = Lab(folder)
     try:
-        found.start_tracker()
-        yield found
+        started.start_tracker()
+        yield started
     finally:
-        for port, process in found.running.items():
+        for port, process in started.running.items():
             with suppress(ProcessLookupError):
-                found.signal(port, signal.SIGKILL)
+                started.signal(port, signal.SIGKILL)
             process.wait()
 
 
@@ -162,7 +165,7 @@ def failures(workspace: Workspace) -> list[str]:
 def blamed(workspace: Workspace) -> list[str]:
     """Candidates whose trials have failed on a board. Those that could not be built are not counted."""
     trials = [trial for log in workspace.logs.glob("tuning/*/*.jsonl") for trial in TuningLog(log).trials()]
-    return [f"{it.hash}: {it.failure}" for it in trials if it.failure and it.failure.stage != "build"]
+    return [f"{trial.hash}: {trial.failure}" for trial in trials if trial.failure and trial.failure.stage != "build"]
 
 
 def main() -> None:
@@ -181,9 +184,9 @@ def main() -> None:
         while here.free() < len(servers):
             time.sleep(0.1)
         trial = Trial(workspace, options.limit)
-        found: dict[str, Any] = trial.play(lambda: broken(here, trial, servers, options.trials))
-        found |= {"boards_failed": failures(workspace), "candidates_blamed": blamed(workspace)}
-        finish(found)
+        verdict: dict[str, Any] = trial.play(lambda: broken(here, trial, servers, options.trials))
+        verdict |= {"boards_failed": failures(workspace), "candidates_blamed": blamed(workspace)}
+        finish(verdict)
 
 
 if __name__ == "__main__":

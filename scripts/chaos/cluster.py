@@ -100,16 +100,16 @@ class Cluster:
 @contextmanager
 def cluster(ip: str = "127.0.0.1") -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # the names of sockets must be short
-    found = Cluster(folder, ip)
+    started = Cluster(folder, ip)
     try:
-        found.start_head()
+        started.start_head()
         time.sleep(5)
-        if found.running["head"].poll() is not None:
+        if started.running["head"].poll() is not None:
             raise SystemExit((folder / "head.out").read_text())
-        yield found
+        yield started
     finally:
-        for name in list(found.running):
-            found.kill(name)
+        for name in list(started.running):
+            started.kill(name)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -170,7 +170,8 @@ def fuzz(root: Path, count: int, seed: int, first: int = 0, as_command: bool = F
         verdict, reason = command(workspace, path, limit_s) if as_command else submit(workspace, config, path)
         seconds = time.monotonic() - began
         if seconds > limit_s + _GRACE_S:
-            verdict, reason = "hang", f"{seconds:.0f} s; {reason}"
+            verdict = "hang"
+            reason = f"{seconds:.0f} s; {reason}"
         if left := _left_over(workspace):
             verdict, reason = ("half-published", str(left)) if verdict != "accepted" or len(left) > 1 else (verdict, "")
         tally.add(number, verdict, reason, seconds)

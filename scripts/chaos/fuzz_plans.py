@@ -61,8 +61,8 @@ def _residual(emit: Emit, x: Expr, weights: _Weights) -> Expr:
 
 
 def _branches(emit: Emit, x: Expr, weights: _Weights) -> Expr:
-    parts = [weights.convolution(emit, x, 16, size) for size in (1, 3, 5)]
-    return weights.convolution(emit, emit(relax.op.concat(parts, 1)), 16, 1)
+    branches = [weights.convolution(emit, x, 16, size) for size in (1, 3, 5)]
+    return weights.convolution(emit, emit(relax.op.concat(branches, 1)), 16, 1)
 
 
 def _depthwise(emit: Emit, x: Expr, weights: _Weights) -> Expr:

@@ -109,12 +109,12 @@ def _outcome(root: Path, seeds: tuple[list[bytes], list[bytes]], generator: rand
 
 def _seeds(root: Path) -> tuple[list[bytes], list[bytes]]:
     """The lines of a file of trials, and those of a tuning log."""
-    known = [_trial(number) for number in range(3)]
+    trials = [_trial(number) for number in range(3)]
     write(
-        root / "seed.gz", [LogTrials(_KIND.key, _TASK, _KIND, known), LogTrials(_KIND.key, _TASK[::-1], _KIND, known)]
+        root / "seed.gz", [LogTrials(_KIND.key, _TASK, _KIND, trials), LogTrials(_KIND.key, _TASK[::-1], _KIND, trials)]
     )
     log = TuningLog(Workspace(root / "seed").tuning_log(_KIND.key, _TASK).records)
-    log.add(known)
+    log.add(trials)
     exported = gzip.decompress((root / "seed.gz").read_bytes())
     return exported.splitlines(keepends=True), log.path.read_bytes().splitlines(keepends=True)
 

@@ -64,8 +64,8 @@ class Verdict:
         return not self.losses
 
     def __str__(self) -> str:
-        died, known = coverage(self.sites, self.deaths)
-        line = f"{self.kills} kills at {died} of {known} kinds of step, {len(self.losses)} losses; seed {self.seed}"
+        died, reached = coverage(self.sites, self.deaths)
+        line = f"{self.kills} kills at {died} of {reached} kinds of step, {len(self.losses)} losses; seed {self.seed}"
         return line + (f"; see {self.kept}" if self.kept else "")
 
 
@@ -114,7 +114,7 @@ class _Planned:
 
 def _plans(folder: Path, rounds: int, verdict: Verdict, hook: Path, model: Path | None) -> list[_Planned]:
     """Run and record an undisturbed round for each policy, and plan rounds with kills at its steps."""
-    found = []
+    planned = []
     subjects = {policy: simulated(verdict.seed, policy) for policy in _POLICIES}
     if model is not None:
         subjects = {"real": real(model)}
@@ -132,8 +132,8 @@ def _plans(folder: Path, rounds: int, verdict: Verdict, hook: Path, model: Path 
             seed = verdict.seed * 1000 + number
             moments = [random.Random(f"{seed}/{kill}").uniform(0.2, _RANDOM_WITHIN_S) for kill in range(_RANDOM_KILLS)]
             round = Round(folder / policy / f"{number:04}", subject, kills, moments, seed, hook=hook)
-            found.append(_Planned(round, outcome if subject.steady else None))
-    return found
+            planned.append(_Planned(round, outcome if subject.steady else None))
+    return planned
 
 
 def _run_rounds(plans: list[_Planned], verdict: Verdict, progress: ReportProgress) -> None:

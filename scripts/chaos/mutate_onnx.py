@@ -147,8 +147,8 @@ def _edge(proto: Any, rng: Rng) -> None:
     node = _any(proto.graph.node, rng)
     if node is None:
         return
-    known = [name for item in proto.graph.node for name in [*item.input, *item.output]]
-    name = _choose([*known, "", "nowhere", "x" * 10_000, "a/../b", "\n", *node.output], rng)
+    edges = [name for item in proto.graph.node for name in [*item.input, *item.output]]
+    name = _choose([*edges, "", "nowhere", "x" * 10_000, "a/../b", "\n", *node.output], rng)
     ends = node.input if rng.random() < 0.7 else node.output
     if len(ends) and rng.random() < 0.8:
         ends[int(rng.integers(len(ends)))] = name
@@ -168,10 +168,10 @@ def _attribute(proto: Any, rng: Rng) -> None:
     if node is None:
         return
     values: tuple[Any, ...] = (*_NUMBERS, 0.5, "text", [1, -1], [0], [2**40] * 3, [0.5])
-    found = _any(node.attribute, rng)
-    name = found.name if found is not None else "axis"
-    if found is not None:
-        node.attribute.remove(found)
+    attribute = _any(node.attribute, rng)
+    name = attribute.name if attribute is not None else "axis"
+    if attribute is not None:
+        node.attribute.remove(attribute)
     if rng.random() < 0.8:
         node.attribute.append(helper.make_attribute(name, _choose(values, rng)))
 

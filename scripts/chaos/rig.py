@@ -118,7 +118,7 @@ class Trial:
     def shown(self, node: str) -> ClusterNode | None:
         """What the daemon says of a node."""
         daemon = running_daemon(self.workspace)
-        return next((it for it in daemon.nodes if it.name == node), None) if daemon else None
+        return next((shown for shown in daemon.nodes if shown.name == node), None) if daemon else None
 
     def done_on(self, node: str, since: float = 0.0) -> int:
         """How many stages have begun on a node since then, and were done."""
@@ -132,7 +132,7 @@ class Trial:
             time.sleep(0.3)
 
     def _judged(self) -> dict[str, Any]:
-        found = self.trials()
+        trials = self.trials()
         jobs = {}
         for paths in self.workspace.job_list():
             state = json.loads(paths.state.read_text())
@@ -142,9 +142,9 @@ class Trial:
         done = Counter(event.summary.get("node") for event in events(self.workspace, StageDone))
         return {
             "jobs": jobs,
-            "trials": len(found),
-            "twice": len(found) - len(set(found)),
-            "lost": len(self.seen - set(found)),
+            "trials": len(trials),
+            "twice": len(trials) - len(set(trials)),
+            "lost": len(self.seen - set(trials)),
             "stages_failed": dict(failed),
             "stages_done": dict(done),
         }

@@ -118,7 +118,7 @@ def main() -> None:
     if faults is not None:
         print("faults: " + ", ".join(f"{n} {k}" for k, n in sorted(faults.done.items())))
     print(traffic.losses)
-    good = judge(samples) and not traffic.losses.found
+    good = judge(samples) and not traffic.losses.problems
     if not good:
         sys.exit(f"the workspace is left in {root}")
     shutil.rmtree(root)
@@ -222,7 +222,7 @@ def look(daemon: int, at: float) -> list[Sample]:
     """The daemon and its workers, as /proc shows them; a process that ends meanwhile is left out."""
     parents = {pid: parent for pid in processes() if (parent := parent_of(pid)) is not None}
     roles = {pid: role_of(pid) for pid, parent in parents.items() if parent == daemon}
-    found = []
+    samples = []
     for pid, role in [(daemon, DAEMON), *((pid, role) for pid, role in roles.items() if role)]:
         try:
             status = dict(row.split(":", 1) for row in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -232,23 +232,29 @@ def look(daemon: int, at: float) -> list[Sample]:
         except (OSError, KeyError):
             continue
         children = sum(parent == pid for parent in parents.values())
-        found.append(Sample(round(at, 1), role, pid, round(memory, 2), files, threads, children))
-    return found
+        samples.append(Sample(round(at, 1), role, pid, round(memory, 2), files, threads, children))
+    return samples
 
 
 def judge(samples: Sequence[Sample]) -> bool:
     """Print what became of each figure, and a verdict; whether it is good."""
     findings = [find(samples, role, name) for role in sorted({sample.role for sample in samples}) for name in ALLOWED]
     print("\n" + LINE.format("second half", "", "median", "largest", "added", "by hour", "allowed", ""))
-    for each in findings:
-        share, absolute = ALLOWED[each.name]
-        figures = (each.median, each.largest, each.added, each.by_the_hour, share * each.median + absolute)
-        word = "GROWS" if each.grows else "flat"
-        print(LINE.format(each.role, each.name, *(f"{value:.2f}" for value in figures), word))
+    for finding in findings:
+        share, absolute = ALLOWED[finding.name]
+        figures = (
+            finding.median,
+            finding.largest,
+            finding.added,
+            finding.by_the_hour,
+            share * finding.median + absolute,
+        )
+        word = "GROWS" if finding.grows else "flat"
+        print(LINE.format(finding.role, finding.name, *(f"{value:.2f}" for value in figures), word))
     lives = {role: lifetimes(samples, role) for role in {sample.role for sample in samples} - {DAEMON}}
     for role, spans in sorted(lives.items()):
         print(f"{role}s: {len(spans)}, one after the other; the longest was there for {max(spans):.0f} s")
-    bad = [f"{each.name} of {each.role} grows" for each in findings if each.grows]
+    bad = [f"{finding.name} of {finding.role} grows" for finding in findings if finding.grows]
     bad += [f"no {role} was replaced" for role, spans in sorted(lives.items()) if len(spans) < 2]
     bad += [] if lives else ["no worker was seen"]
     print(f"verdict: {'; '.join(bad) or 'flat, and workers are replaced'}")
@@ -258,7 +264,9 @@ def judge(samples: Sequence[Sample]) -> bool:
 def find(samples: Sequence[Sample], role: str, name: str) -> Finding:
     """One figure of one role. A worker's is of all workers of its kind, one after the other."""
     end = max(sample.at for sample in samples)
-    rows = [(each.at, float(getattr(each, name))) for each in samples if each.role == role and each.at >= end / 2]
+    rows = [
+        (sample.at, float(getattr(sample, name))) for sample in samples if sample.role == role and sample.at >= end / 2
+    ]
     values = [value for _, value in rows] or [math.nan]
     slope = sen_slope(rows)
     return Finding(role, name, statistics.median(values), max(values), slope * end / 2, slope * 3600)

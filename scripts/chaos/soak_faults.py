@@ -61,9 +61,9 @@ class Faults:
             "clock set back": "clock -7200",
             "clock set forward": "clock 7200",
         }
-        found = {name: partial(self._refuse, line) for name, line in refused.items()}
+        refusals = {name: partial(self._refuse, line) for name, line in refused.items()}
         return {
-            **found,
+            **refusals,
             "file of a job": self._refuse_job,
             "unsafe lock folder": lambda _: (self.root / "locks").chmod(0o777),
             "nonsense in the settings": lambda _: replace(self.root / "autotune.toml", "[nonsense]\nx = 1\n"),

@@ -31,7 +31,7 @@ class Losses:
 
     Attributes:
         kills: When workers were killed on purpose, in epoch seconds.
-        found: A line for everything that must not be.
+        problems: A line for everything that must not be.
         judged: The ids of the jobs that were looked at.
         failed: The trials without a time, by what failed.
         trials: How many trials there are.
@@ -39,7 +39,7 @@ class Losses:
 
     root: Path
     kills: list[float] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     judged: set[int] = field(default_factory=set)
     failed: Counter[str] = field(default_factory=Counter)
     trials: int = 0
@@ -50,7 +50,7 @@ class Losses:
             job = jobs.get(paths.id)
             if job is not None and job["state"] in OVER and paths.id not in self.judged:
                 self.judged.add(paths.id)
-                self.found += self._of(paths, job["state"])
+                self.problems += self._of(paths, job["state"])
 
     def _of(self, paths: JobPaths, state: State) -> list[str]:
         events = list(journal.read(paths.journal))
@@ -78,7 +78,7 @@ class Losses:
         deadline = time.monotonic() + DRAIN_LIMIT_S
         while (jobs := status(self.root)) and any(job["state"] not in OVER for job in jobs.values()):
             if time.monotonic() > deadline:
-                self.found += [
+                self.problems += [
                     f"job {job['id']} is still {job['state']}" for job in jobs.values() if job["state"] not in OVER
                 ]
                 break
@@ -86,10 +86,10 @@ class Losses:
         self.look(jobs)
         self._read_logs()
         check = subprocess.run(command(self.root, "check"), capture_output=True, text=True, check=False)
-        self.found += check.stdout.splitlines() if check.returncode else []
+        self.problems += check.stdout.splitlines() if check.returncode else []
         log = (self.root / "daemon.log").read_text()
         if "Traceback" in log:
-            self.found.append(log[log.index("Traceback") :].splitlines()[0])
+            self.problems.append(log[log.index("Traceback") :].splitlines()[0])
 
     def _read_logs(self) -> None:
         for log in (self.root / "logs" / "tuning").glob("*/*.jsonl"):
@@ -98,11 +98,11 @@ class Losses:
             failures = [trial.failure for trial in trials if trial.failure is not None]
             self.failed.update(f"{failure.stage}, {failure.kind}: {failure.reason}" for failure in failures)
             if log.parent.name.startswith("simulated"):
-                self.found += [f"{log.stem}: a candidate was blamed: {failure.reason}" for failure in failures]
+                self.problems += [f"{log.stem}: a candidate was blamed: {failure.reason}" for failure in failures]
 
     def __str__(self) -> str:
-        lines = [f"{len(self.judged)} jobs judged at their end, {self.trials} trials, losses: {len(self.found)}"]
-        lines += [f"  {line}" for line in self.found]
+        lines = [f"{len(self.judged)} jobs judged at their end, {self.trials} trials, losses: {len(self.problems)}"]
+        lines += [f"  {line}" for line in self.problems]
         return "\n".join([*lines, *(f"  {count} trials failed: {what}" for what, count in self.failed.most_common())])
 
 
@@ -121,5 +121,5 @@ def command(root: Path, *words: object) -> list[str]:
 
 
 def status(root: Path) -> dict[int, dict[str, Any]]:
-    found = subprocess.run(command(root, "status", "--json"), capture_output=True, text=True, check=False)
-    return {job["id"]: job for job in json.loads(found.stdout)["jobs"]} if not found.returncode else {}
+    shown = subprocess.run(command(root, "status", "--json"), capture_output=True, text=True, check=False)
+    return {job["id"]: job for job in json.loads(shown.stdout)["jobs"]} if not shown.returncode else {}

@@ -61,9 +61,9 @@ class Row:
 
 def rows(text: str) -> list[Row]:
     """Read the rows of the table in a page, in its order."""
-    found = _TABLE.search(text)
-    assert found is not None, "the page has no table of bench_inference"
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*$", found[1], re.M)]
+    table = _TABLE.search(text)
+    assert table is not None, "the page has no table of bench_inference"
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*$", table[1], re.M)]
     made = []
     for model, *_, ratio in cells[2:]:
         match = _RATIO.fullmatch(ratio)
@@ -77,7 +77,7 @@ def draw(table: list[Row]) -> str:
     bottom = _TOP + _ROW * len(table)
     height = bottom + 40
     one = _LEFT + _ONE
-    parts = [
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
         'role="img">',
         f"<title>{escape(_spoken(table))}</title>",
@@ -91,7 +91,7 @@ def draw(table: list[Row]) -> str:
         "1 = the faster of ONNX Runtime and OpenVINO</text>",
         "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(elements) + "\n"
 
 
 def _bar(row: Row, top: int) -> list[str]:

@@ -139,15 +139,15 @@ def _parameters(command: Any) -> list[str]:
 
 def _value(parameter: Any) -> str:
     """Return what stands for the value of a parameter. Not Typer's own: versions of Typer differ in it."""
-    found: str = parameter.metavar or max(parameter.opts, key=len).lstrip("-").replace("-", "_").upper()
-    return found
+    stands_for: str = parameter.metavar or max(parameter.opts, key=len).lstrip("-").replace("-", "_").upper()
+    return stands_for
 
 
 def _parameter(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         name = f"`{_value(parameter)}`"
     elif parameter.is_flag:
-        name = ", ".join(f"`{each}`" for each in [*parameter.opts, *parameter.secondary_opts])
+        name = ", ".join(f"`{option}`" for option in [*parameter.opts, *parameter.secondary_opts])
     else:
         name = f"`{', '.join(parameter.opts)} {_value(parameter)}`"
     required = " Required." if parameter.required and parameter.param_type_name == "option" else ""
@@ -189,10 +189,10 @@ def _by_code(kinds: list[type[errors.AutotuneError]]) -> Iterator[str]:
 
 
 def _subclasses(kind: type[errors.AutotuneError]) -> Iterator[type[errors.AutotuneError]]:
-    for each in kind.__subclasses__():
-        if each.__module__ == errors.__name__:
-            yield each
-            yield from _subclasses(each)
+    for subclass in kind.__subclasses__():
+        if subclass.__module__ == errors.__name__:
+            yield subclass
+            yield from _subclasses(subclass)
 
 
 def _first(described: Any) -> str:
@@ -201,10 +201,10 @@ def _first(described: Any) -> str:
 
 
 def _reason_kinds() -> list[Any]:
-    found: list[Any] = []
-    for each in get_args(reasons.ReasonKind):
-        found += get_args(each) or [each]
-    return found
+    kinds: list[Any] = []
+    for kind in get_args(reasons.ReasonKind):
+        kinds += get_args(kind) or [kind]
+    return kinds
 
 
 def _sentence(kind: Any) -> str:
@@ -234,8 +234,8 @@ def files() -> str:
 def strategy_page() -> str:
     """Return the page of search strategies and samplers."""
     text = ["# Search strategies\n", _STRATEGIES, _BY.format("`autotune/strategies/`"), _SAMPLERS]
-    known = [*strategies.STRATEGIES, *strategies.BACKEND_STRATEGIES]
-    for name in sorted(known, key=lambda name: name != strategies.DEFAULT):
+    names = [*strategies.STRATEGIES, *strategies.BACKEND_STRATEGIES]
+    for name in sorted(names, key=lambda name: name != strategies.DEFAULT):
         default = " (the default)" if name == strategies.DEFAULT else ""
         text += [
             f"## {name}{default}\n",

@@ -143,25 +143,25 @@ def best_trials(workspace: Workspace, spec: JobSpec) -> dict[str, Trial]:
 
 
 def libraries(model: JobModel, best: Mapping[str, Trial], folder: Path) -> dict[str, Path]:
-    found = {name: folder / f"{name}.so" for name in ("untuned", OURS, "ours_without_graph")}
-    model.compile_tuned(best, found[OURS], cuda_graph=True)
-    model.compile_tuned(best, found["ours_without_graph"])
-    model.compile_untuned(found["untuned"])
-    return found
+    paths = {name: folder / f"{name}.so" for name in ("untuned", OURS, "ours_without_graph")}
+    model.compile_tuned(best, paths[OURS], cuda_graph=True)
+    model.compile_tuned(best, paths["ours_without_graph"])
+    model.compile_untuned(paths["untuned"])
+    return paths
 
 
 def task_shares(model: JobModel, spec: JobSpec, best: Mapping[str, Trial], limits: Roofline | None) -> list[TaskShare]:
     """Return the tasks that have a trial with a time, the one that takes most of the model's time first."""
     hashes = {task.hash: task.hash for task in spec.tasks}
     work = {item.task: item for item in kernel_work(model.prepared, hashes, model.target).values()}
-    found = []
+    shares = []
     for task in spec.tasks:
         trial = best.get(task.hash)
         item = work.get(task.hash)
         if trial is not None and trial.median_us and item is not None:
             least = limits.least_us(item.gflop, item.bytes) if limits else None
-            found.append(TaskShare(task.name, task.weight, trial.median_us, item.gflop, item.bytes, least))
-    return sorted(found, key=lambda item: -item.us * item.weight)
+            shares.append(TaskShare(task.name, task.weight, trial.median_us, item.gflop, item.bytes, least))
+    return sorted(shares, key=lambda item: -item.us * item.weight)
 
 
 def available(model: Submitted, spec: JobSpec, files: Mapping[str, Path]) -> tuple[dict[str, Runtime], dict[str, str]]:
@@ -195,8 +195,8 @@ def _ort_lacks(model: Path) -> str:
 
     if model.suffix != ".onnx":
         return "it runs ONNX models only"
-    found = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-    return "" if found else "onnxruntime-gpu is not installed"
+    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    return "" if has_cuda else "onnxruntime-gpu is not installed"
 
 
 def compared(

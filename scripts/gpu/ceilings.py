@@ -110,13 +110,13 @@ def network(name: str, counts: tuple[int, ...], deep: bool) -> None:
     torch.backends.cudnn.benchmark = True
     x = torch.randn(1, 3, 224, 224, device="cuda")
     model = resnet(counts, deep)
-    found = {"eager": milliseconds(lambda: model(x)), "graph": milliseconds(captured(lambda: model(x)))}
+    times_ms = {"eager": milliseconds(lambda: model(x)), "graph": milliseconds(captured(lambda: model(x)))}
     try:
         compiled = torch.compile(model, mode="max-autotune")
-        found["compile, with graphs"] = milliseconds(lambda: compiled(x))
+        times_ms["compile, with graphs"] = milliseconds(lambda: compiled(x))
     except Exception as error:  # it needs a C compiler and Triton
         print(f"{name}: torch.compile does not run here: {str(error).splitlines()[0]}")
-    print(f"{name}, batch 1, fp32 (TF32 off), ms: " + ", ".join(f"{key} {ms:.3f}" for key, ms in found.items()))
+    print(f"{name}, batch 1, fp32 (TF32 off), ms: " + ", ".join(f"{key} {ms:.3f}" for key, ms in times_ms.items()))
 
 
 MEASURES: dict[str, Callable[[], None]] = {

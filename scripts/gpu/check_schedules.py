@@ -236,9 +236,16 @@ def table(tallies: dict[str, Tally]) -> str:
         "mutants caught",
     )
     lines = [f"| task | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
-    for kind, it in tallies.items():
-        used = [it.features.get(name, 0) for name in ("cp.async", "wmma::mma_sync", "__shfl_down_sync", "c_rf_ptr")]
-        cells = [it.schedules, it.right, it.races, it.out_of_bounds, *used, f"{it.caught} of {it.mutants}"]
+    for kind, tally in tallies.items():
+        used = [tally.features.get(name, 0) for name in ("cp.async", "wmma::mma_sync", "__shfl_down_sync", "c_rf_ptr")]
+        cells = [
+            tally.schedules,
+            tally.right,
+            tally.races,
+            tally.out_of_bounds,
+            *used,
+            f"{tally.caught} of {tally.mutants}",
+        ]
         lines.append(f"| {kind} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -259,7 +266,7 @@ def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
         for problem in tallies[kind].problems:
             print(f"  {problem}", file=sys.stderr)
     print(table(tallies))
-    return any(it.problems for it in tallies.values())
+    return any(tally.problems for tally in tallies.values())
 
 
 def main() -> None:

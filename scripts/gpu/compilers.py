@@ -23,11 +23,11 @@ def _try(tool: str) -> None:
     for arch in ARCHS:
         started = time.perf_counter()
         try:
-            found = check_build({"kind": "cuda", "arch": arch, "host": {"kind": "llvm"}}).compiler
+            compiler = check_build({"kind": "cuda", "arch": arch, "host": {"kind": "llvm"}}).compiler
         except MachineProblem as problem:
             print(f"{tool} {arch}: {problem}")
         else:
-            print(f"{tool} ({found.version}) {arch}: a cubin in {time.perf_counter() - started:.2f} s")
+            print(f"{tool} ({compiler.version}) {arch}: a cubin in {time.perf_counter() - started:.2f} s")
 
 
 if __name__ == "__main__":

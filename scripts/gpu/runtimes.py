@@ -29,8 +29,8 @@ class TorchRun:
     device: str
 
     def __call__(self) -> runners.Arrays:
-        found = self.stay()
-        return [item.float().cpu().numpy() for item in (found if isinstance(found, (tuple, list)) else [found])]
+        outputs = self.stay()
+        return [item.float().cpu().numpy() for item in (outputs if isinstance(outputs, (tuple, list)) else [outputs])]
 
     def on_zeros(self) -> None:
         kept = [tensor.clone() for tensor in self.inputs]
@@ -41,12 +41,12 @@ class TorchRun:
             tensor.copy_(values)
 
     def stay(self) -> Any:
-        found = self.call()
+        outputs = self.call()
         if self.device == "cuda":
             import torch
 
             torch.cuda.synchronize()
-        return found
+        return outputs
 
 
 def torch_in(way: str) -> Callable[[Mapping[str, Any], timed_process.Arrays], TorchRun]:

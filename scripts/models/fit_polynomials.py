@@ -128,10 +128,10 @@ def fit_erf(above: int = 6, below: int = 5, limit: float = 3.95**2) -> tuple[flo
     denominator = np.ones_like(z)
     for turn in range(_ROUNDS * 2):
         weight = np.sqrt(emphasis) / np.abs(denominator) / y
-        found = _least_squares(np.hstack([tops, -y[:, None] * bottoms]) * weight[:, None], y * weight)
-        denominator = 1 + bottoms @ found[above + 1 :]
-        error = np.abs(tops @ found[: above + 1] / denominator - y) / y
-        best = min(best, (float(error.max()), found), key=lambda item: item[0])
+        solution = _least_squares(np.hstack([tops, -y[:, None] * bottoms]) * weight[:, None], y * weight)
+        denominator = 1 + bottoms @ solution[above + 1 :]
+        error = np.abs(tops @ solution[: above + 1] / denominator - y) / y
+        best = min(best, (float(error.max()), solution), key=lambda item: item[0])
         emphasis = emphasis * (error + error.max() * 1e-3) if turn > 20 else emphasis
         emphasis = emphasis / emphasis.mean()
     powers = limit ** np.concatenate([np.arange(above + 1), np.arange(1, below + 1)])

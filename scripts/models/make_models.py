@@ -75,7 +75,7 @@ class Net:
     def op(self, kind: str, *inputs: Tensor, shape: Sequence[int] | None = None, **attributes: Any) -> Tensor:
         """One node; its result has the shape of its first input unless `shape` says otherwise."""
         name = self._fresh(kind)
-        node = helper.make_node(kind, [each.name for each in inputs], [name], name=name, **attributes)
+        node = helper.make_node(kind, [tensor.name for tensor in inputs], [name], name=name, **attributes)
         self._graph.node.append(node)
         return Tensor(name, inputs[0].shape if shape is None else tuple(shape))
 

@@ -97,15 +97,15 @@ def _listed(options: argparse.Namespace) -> tuple[Listed, ...]:
 def run(model: Listed, options: argparse.Namespace) -> Row:
     """Take one model as far as it goes."""
     begun = time.monotonic()
-    found = {}
+    outcome = {}
     try:
         path = fetch(model, options.folder)
-        found = _way(options)(model, path, options)
+        outcome = _way(options)(model, path, options)
     except NotFetched as error:
-        found = {"stage": "fetch", "reason": str(error)}
+        outcome = {"stage": "fetch", "reason": str(error)}
     except Failed as error:
-        found = {"stage": error.args[0], "reason": error.args[1]}
-    return Row(model.name, seconds=round(time.monotonic() - begun, 1), **found)
+        outcome = {"stage": error.args[0], "reason": error.args[1]}
+    return Row(model.name, seconds=round(time.monotonic() - begun, 1), **outcome)
 
 
 def _way(options: argparse.Namespace) -> Callable[[Listed, Path, argparse.Namespace], dict[str, Any]]:

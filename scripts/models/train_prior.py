@@ -77,13 +77,13 @@ def parse() -> argparse.Namespace:
 def read(workspaces: Sequence[Workspace], kind: str) -> list[TaskTrials]:
     """Return the tasks of all jobs for a kind of target, each with the trials of all workspaces that have it."""
     names: dict[str, str] = {}
-    found: dict[str, dict[str, tuple[Array, float]]] = {}
+    by_task: dict[str, dict[str, tuple[Array, float]]] = {}
     for workspace in workspaces:
-        for name, task, known in features_by_task(workspace, kind):
+        for name, task, examples in features_by_task(workspace, kind):
             names.setdefault(task, name)
-            trials = zip(known.hashes, known.rows, known.times_us, strict=True)
-            found.setdefault(task, {}).update({hash: (rows, time) for hash, rows, time in trials})
-    tasks = (as_task(names[task], trials) for task, trials in found.items())
+            trials = zip(examples.hashes, examples.rows, examples.times_us, strict=True)
+            by_task.setdefault(task, {}).update({hash: (rows, time) for hash, rows, time in trials})
+    tasks = (as_task(names[task], trials) for task, trials in by_task.items())
     return [task for task in tasks if len(task.rows) >= LEAST and task.throughput.any()]
 
 

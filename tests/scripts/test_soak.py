@@ -101,7 +101,7 @@ def test_a_job_is_cancelled_when_status_says_so(workspace, make_job):
     make_job(7, state=JobState("running", trials_done=3))
     losses = soak_losses.Losses(workspace.root)
     losses.look({7: {"state": "cancelled"}})
-    assert losses.judged == {7} and not losses.found
+    assert losses.judged == {7} and not losses.problems
 
 
 def test_a_task_that_was_set_aside_is_a_loss():
@@ -126,7 +126,7 @@ def test_a_stage_may_fail_for_a_killed_worker_alone(workspace, make_job, outcome
     losses = soak_losses.Losses(workspace.root, kills)
     for _ in range(2):
         losses.look({7: {"state": "done"}})
-    assert losses.found == ([f"job 7: build: {outcome}: no kernel"] if lost else [])
+    assert losses.problems == ([f"job 7: build: {outcome}: no kernel"] if lost else [])
 
 
 def test_every_kind_of_fault_comes_once_before_any_comes_again(load_script, tmp_path):

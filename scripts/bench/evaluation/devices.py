@@ -34,18 +34,18 @@ _KINDS_OF_JOBS: tuple[tuple[str, int, dict[Kind, float]], ...] = (
 def uniform(devices: int, jobs: int, trials: int) -> Scenario:
     """Equal jobs with the stage times of a GPU."""
     seconds = {kind: Duration(mean) for kind, mean in _UNIFORM.items()}
-    found = (SimulatedJob(n + 1, f"net-{n + 1}", SIMULATED, 6, trials, seconds, _BATCH) for n in range(jobs))
-    return Scenario(_machine(devices), tuple(found), SEED)
+    queued = (SimulatedJob(n + 1, f"net-{n + 1}", SIMULATED, 6, trials, seconds, _BATCH) for n in range(jobs))
+    return Scenario(_machine(devices), tuple(queued), SEED)
 
 
 def mixed(devices: int, jobs: int, trials: int) -> Scenario:
     """Jobs of four kinds in turn, whose stages vary in length."""
-    found = []
+    queued = []
     for number in range(jobs):
         name, tasks, means = _KINDS_OF_JOBS[number % len(_KINDS_OF_JOBS)]
         seconds = {kind: Duration(mean, 0.3) for kind, mean in means.items()}
-        found.append(SimulatedJob(number + 1, f"{name}-{number + 1}", SIMULATED, tasks, trials, seconds, _BATCH))
-    return Scenario(_machine(devices), tuple(found), SEED)
+        queued.append(SimulatedJob(number + 1, f"{name}-{number + 1}", SIMULATED, tasks, trials, seconds, _BATCH))
+    return Scenario(_machine(devices), tuple(queued), SEED)
 
 
 def _machine(devices: int) -> MachineResources:
@@ -111,8 +111,8 @@ def _settings(root: Path, scenario: Scenario, speed: float) -> str:
 def _publish(workspace: Workspace, job: SimulatedJob) -> None:
     target = {"kind": SIMULATED, **{f"{kind}_s": duration.mean for kind, duration in job.seconds.items()}}
     tasks = tuple(TaskSpec(f"task{n}", f"{job.id:08}{n:08}", 1 + n % 3, "1x8", 0.1, True) for n in range(job.tasks))
-    found = ImportAnswer(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
+    answer = ImportAnswer(target, f"{SIMULATED}-{job.name}", (), tasks, (0,) * job.tasks)
     options = TuningOptions(
         target=SIMULATED, name=job.name, trials=job.trials, trials_per_round=job.trials_per_round, seed=SEED
     )
-    publish(workspace, load_config(workspace.config), Submission(Path(job.name), options), found)
+    publish(workspace, load_config(workspace.config), Submission(Path(job.name), options), answer)

@@ -30,18 +30,18 @@ def write(docs: Path, results: dict[str, Any], commit: str) -> None:
     """Write the page and the pictures of the parts that there are results of."""
     for folder in (docs / PAGE.parent, docs / IMAGES):
         folder.mkdir(parents=True, exist_ok=True)
-    parts = [_HEAD.format(commit=commit)]
+    sections = [_HEAD.format(commit=commit)]
     if "real" in results:
-        parts += [_real(results["real"]), _picture(_REAL, "Time and distortion under each policy")]
+        sections += [_real(results["real"]), _picture(_REAL, "Time and distortion under each policy")]
         _draw_real(docs / IMAGES / _REAL, results["real"])
     if "devices" in results:
-        parts += [_devices(results["devices"]), _picture(_DEVICES, "Makespans of the daemon and the simulator")]
+        sections += [_devices(results["devices"]), _picture(_DEVICES, "Makespans of the daemon and the simulator")]
         _draw_devices(docs / IMAGES / _DEVICES, results["devices"])
     if "scale" in results:
-        parts += [_scale(results["scale"]), _picture(_SWEEP, "Makespan by number of GPUs")]
-        parts += [_picture(scale.CHART, "What each device and CPU does, under two policies")]
+        sections += [_scale(results["scale"]), _picture(_SWEEP, "Makespan by number of GPUs")]
+        sections += [_picture(scale.CHART, "What each device and CPU does, under two policies")]
         _draw_sweep(docs / IMAGES / _SWEEP, results["scale"])
-    (docs / PAGE).write_text("\n".join(parts))
+    (docs / PAGE).write_text("\n".join(sections))
 
 
 def _picture(name: str, what: str) -> str:
@@ -59,18 +59,18 @@ def distortion(tasks: Sequence[dict[str, Any]], time: str = "logged") -> tuple[f
     return statistics.median(off), statistics.median(map(abs, off))
 
 
-def _real(found: dict[str, Any]) -> str:
+def _real(results: dict[str, Any]) -> str:
     rows = []
-    for row in found["policies"]:
-        latency = [f"{row['latency'][name]['tuned_ms']:.2f}" for name in found["models"]]
-        cells = [row["policy"], f"{row['wall_s']:.0f}", *latency, f"{_held(row, found['cpus']):.0%}"]
+    for row in results["policies"]:
+        latency = [f"{row['latency'][name]['tuned_ms']:.2f}" for name in results["models"]]
+        cells = [row["policy"], f"{row['wall_s']:.0f}", *latency, f"{_held(row, results['cpus']):.0%}"]
         offs = [distortion(row["tasks"], time) for time in ("logged", "control")]
         rows.append([*cells, *(f"{middle:+.1%} ({size:.1%})" for middle, size in offs)])
-    head = ["policy", "total s", *(f"{name} ms" for name in found["models"]), "CPUs held"]
+    head = ["policy", "total s", *(f"{name} ms" for name in results["models"]), "CPUs held"]
     table = _table([*head, "distortion", "control"], rows)
     return f"""## Real models
 
-{len(found["models"])} models at {found["trials"]} trials each on {found["cpu"]}, {found["cpus"]} CPUs,
+{len(results["models"])} models at {results["trials"]} trials each on {results["cpu"]}, {results["cpus"]} CPUs,
 each policy in a fresh workspace with the same seeds, one after another.
 
 {table}
@@ -87,8 +87,8 @@ def _held(row: dict[str, Any], cpus: int) -> float:
     return float((alone + cpus * spent["measure"]) / (cpus * row["wall_s"]))
 
 
-def _devices(found: Sequence[dict[str, Any]]) -> str:
-    runs = [run for run in found if run["policy"] == "predictive"]
+def _devices(results: Sequence[dict[str, Any]]) -> str:
+    runs = [run for run in results if run["policy"] == "predictive"]
     counts = {name: [run["devices"] for run in runs if run["name"] == name] for name in {run["name"] for run in runs}}
     # The picture has those between the fewest and the most devices, too.
     ends = [run for run in runs if run["devices"] in (min(counts[run["name"]]), max(counts[run["name"]]))]
@@ -111,8 +111,8 @@ def _device_row(run: dict[str, Any]) -> list[str]:
     return [*cells, f"{run['daemon_cpu_share']:.1%}"]
 
 
-def _scale(found: dict[str, Any]) -> str:
-    scenarios = found["scenarios"]
+def _scale(results: dict[str, Any]) -> str:
+    scenarios = results["scenarios"]
     said = "\n".join(f"- `{name}`: {scenario['title']}" for name, scenario in scenarios.items())
     outcomes = [{run["policy"]: _outcome(run) for run in scenario["outcomes"]} for scenario in scenarios.values()]
     rows = [[policy, *(of[policy] for of in outcomes)] for policy in outcomes[0]]
@@ -146,22 +146,22 @@ def _save(figure: Any, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def _draw_real(path: Path, found: dict[str, Any]) -> None:
+def _draw_real(path: Path, results: dict[str, Any]) -> None:
     figure, (times, off) = _axes(2)
-    names = [row["policy"] for row in found["policies"]]
-    times.barh(names, [row["wall_s"] for row in found["policies"]], color="#4e79a7")
+    names = [row["policy"] for row in results["policies"]]
+    times.barh(names, [row["wall_s"] for row in results["policies"]], color="#4e79a7")
     times.set_xlabel("seconds until all models are tuned")
-    shown = [[100 * (task["logged_us"] / task["again_us"] - 1) for task in row["tasks"]] for row in found["policies"]]
+    shown = [[100 * (task["logged_us"] / task["again_us"] - 1) for task in row["tasks"]] for row in results["policies"]]
     off.boxplot(shown, vert=False)
     off.set_yticks(range(1, len(names) + 1), names)
     off.set_xlabel("distortion of the tasks' best times, %")
     _save(figure, path)
 
 
-def _draw_devices(path: Path, found: Sequence[dict[str, Any]]) -> None:
+def _draw_devices(path: Path, results: Sequence[dict[str, Any]]) -> None:
     figure, charts = _axes(2)
     for chart, name in zip(charts, ("uniform", "mixed"), strict=True):
-        runs = [run for run in found if (run["name"], run["policy"]) == (name, "predictive")]
+        runs = [run for run in results if (run["name"], run["policy"]) == (name, "predictive")]
         devices = [run["devices"] for run in runs]
         for key, label in (("real_s", "daemon"), ("simulated_s", "simulator"), ("bound_s", "lower bound")):
             chart.plot(devices, [run[key] for run in runs], marker="o", label=label)
@@ -172,12 +172,12 @@ def _draw_devices(path: Path, found: Sequence[dict[str, Any]]) -> None:
     _save(figure, path)
 
 
-def _draw_sweep(path: Path, found: dict[str, Any]) -> None:
+def _draw_sweep(path: Path, results: dict[str, Any]) -> None:
     figure, (chart,) = _axes(1)
-    gpus = [row["gpus"] for row in found["sweep"]]
-    for name in found["sweep"][0]["makespan"]:
-        chart.plot(gpus, [row["makespan"][name] for row in found["sweep"]], marker="o", label=name)
-    chart.plot(gpus, [row["bound"] for row in found["sweep"]], linestyle="--", color="grey", label="lower bound")
+    gpus = [row["gpus"] for row in results["sweep"]]
+    for name in results["sweep"][0]["makespan"]:
+        chart.plot(gpus, [row["makespan"][name] for row in results["sweep"]], marker="o", label=name)
+    chart.plot(gpus, [row["bound"] for row in results["sweep"]], linestyle="--", color="grey", label="lower bound")
     chart.set(xlabel="GPUs", ylabel="makespan, s", ylim=(0, None))
     chart.legend()
     _save(figure, path)

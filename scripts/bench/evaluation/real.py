@@ -36,10 +36,10 @@ def _folder(work: Path, policy: str) -> Path:
     return work / f"real-{policy}"
 
 
-def remeasured(work: Path, found: dict[str, Any]) -> dict[str, Any]:
+def remeasured(work: Path, results: dict[str, Any]) -> dict[str, Any]:
     """The results, with each task's best candidate rebuilt and timed again with nothing else running."""
     print("measuring the best kernels again", flush=True)
-    roots = [_folder(work, row["policy"]) for row in found["policies"]]
+    roots = [_folder(work, row["policy"]) for row in results["policies"]]
     threads = capacity.threads(load_config(Workspace(roots[0]).config))
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("remeasure.py")), *map(str, roots)],
@@ -51,8 +51,8 @@ def remeasured(work: Path, found: dict[str, Any]) -> dict[str, Any]:
     if done.returncode:
         raise SystemExit(f"measuring again failed: {done.stderr}")
     tasks = json.loads(done.stdout.splitlines()[-1])
-    rows = [{**row, "tasks": tasks[str(root)]} for row, root in zip(found["policies"], roots, strict=True)]
-    return {**found, "policies": rows}
+    rows = [{**row, "tasks": tasks[str(root)]} for row, root in zip(results["policies"], roots, strict=True)]
+    return {**results, "policies": rows}
 
 
 def _policy(root: Path, policy: str, models: Sequence[Path], trials: int, per_round: int) -> dict[str, Any]:

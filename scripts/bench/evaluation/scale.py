@@ -18,15 +18,15 @@ _SWEPT_POLICIES = ("interleave", "predictive")
 
 def run(work: Path, docs: Path) -> dict[str, Any]:
     """Outcomes by scenario and policy, and by number of GPUs; the chart goes to `docs` at once."""
-    found = {}
+    scenarios = {}
     for path in sorted(SCENARIOS.glob("*.toml")):
         print(f"{path.stem}: all policies", flush=True)
         scenario = simulate.read(path)
         outcomes = simulate.run(scenario, [])
-        found[path.stem] = {"title": _title(path), "outcomes": [simulate.to_json(outcome) for outcome in outcomes]}
+        scenarios[path.stem] = {"title": _title(path), "outcomes": [simulate.to_json(outcome) for outcome in outcomes]}
     swept = simulate.read(SCENARIOS / f"{SWEPT}.toml")
     gantt.save(docs / "images" / CHART, simulate.run(swept, _SWEPT_POLICIES, record=True))
-    return {"scenarios": found, "sweep": [_at(swept, gpus) for gpus in _GPUS]}
+    return {"scenarios": scenarios, "sweep": [_at(swept, gpus) for gpus in _GPUS]}
 
 
 def _at(scenario: Scenario, gpus: int) -> dict[str, Any]:

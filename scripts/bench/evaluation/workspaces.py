@@ -78,15 +78,15 @@ def _watch(daemon: subprocess.Popen[bytes]) -> float:
 
 def stages(workspace: Workspace) -> list[Ran]:
     """All stages that ended, from the journals, in order of their beginning."""
-    found = []
+    ended = []
     for paths in workspace.job_list():
         for event in events(paths, follow=False):
             if isinstance(event, StageDone):
                 count = sum(int(event.summary.get(key) or 0) for key in ("built", "measured", "failed"))
                 which = (paths.id, event.kind, event.task, event.round)
                 steps = int(event.summary.get("steps") or 0)
-                found.append(Ran(*which, event.at - event.seconds, event.seconds, count, steps))
-    return sorted(found, key=lambda ran: ran.begin)
+                ended.append(Ran(*which, event.at - event.seconds, event.seconds, count, steps))
+    return sorted(ended, key=lambda ran: ran.begin)
 
 
 def status(workspace: Workspace) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def main() -> None:
         TaskSpec(name, hashlib.sha256(name.encode()).hexdigest()[:16], weight + 1, "1x8", 0.5, True)
         for weight, name in enumerate(options.tasks)
     )
-    known = ImportAnswer(
+    answer = ImportAnswer(
         {"kind": "simulated"},
         "simulated-selftest",
         (InputSpec("x", (1, 8), "float32"),),
@@ -53,7 +53,7 @@ def main() -> None:
         (1 << 20,) * len(tasks),
     )
     try:
-        spec = publish(workspace, load_config(workspace.config), request, known)
+        spec = publish(workspace, load_config(workspace.config), request, answer)
     except AutotuneError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(error.exit_code)

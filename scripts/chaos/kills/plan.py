@@ -46,23 +46,23 @@ def plan(sites: Counter[str], rounds: int, seed: int) -> list[list[Kill]]:
     """
     steps = [(rank, draw, kill) for site in sites for rank, (draw, kill) in enumerate(_drawn(site, sites[site], seed))]
     count = rounds or max(1, -(-len(steps) // KILLS_A_ROUND))
-    found: list[list[Kill]] = [[] for _ in range(count)]
+    by_round: list[list[Kill]] = [[] for _ in range(count)]
     for _, draw, kill in sorted(steps, key=lambda step: step[:2])[: count * KILLS_A_ROUND]:
-        found[draw % count].append(kill)
-    return found
+        by_round[draw % count].append(kill)
+    return by_round
 
 
 def _drawn(site: str, count: int, seed: int) -> list[tuple[int, Kill]]:
     """Return a kill for each step of a site with its random number, in the order of these numbers."""
-    found = []
+    drawn = []
     for occurrence in range(1, count + 1):
         digest = hashlib.sha256(f"{seed}/{site}/{occurrence}".encode()).digest()
         scope: Scope = "one" if digest[8] % _SCOPES else "all"
-        found.append((int.from_bytes(digest[:8], "big"), Kill(site, occurrence, scope)))
-    return sorted(found, key=lambda item: item[0])
+        drawn.append((int.from_bytes(digest[:8], "big"), Kill(site, occurrence, scope)))
+    return sorted(drawn, key=lambda item: item[0])
 
 
 def coverage(sites: Iterable[str], deaths: Iterable[str]) -> tuple[int, int]:
     """Return at how many sites a process was killed, and how many sites there are."""
-    known = set(sites)
-    return len(known & set(deaths)), len(known)
+    reached = set(sites)
+    return len(reached & set(deaths)), len(reached)

@@ -71,9 +71,9 @@ def role_of(words: list[str]) -> str:
             return f"{words[words.index(word) + 1]}er"
         if word == "kills.enqueue":
             return "submit"
-    known = ("daemon", "submit", "export", "hold", "release", "cancel", "retry", "clean", "wait", "status", "check")
-    known += ("import", "merge")
-    return next((word for word in words if word in known), "python")
+    commands = ("daemon", "submit", "export", "hold", "release", "cancel", "retry", "clean", "wait", "status", "check")
+    commands += ("import", "merge")
+    return next((word for word in words if word in commands), "python")
 
 
 @dataclass

@@ -51,7 +51,7 @@ def violations(trace: Iterable[dict[str, Any]]) -> list[str]:
             disk.told(entry["pid"], f"{role} {'ended' if call == 'exit' else 'told another process'}")
         elif phase == "after" or entry.get("unseen"):
             disk.did(role, call, kind, entry)
-    return list(dict.fromkeys(disk.found))
+    return list(dict.fromkeys(disk.violations))
 
 
 @dataclass
@@ -63,14 +63,14 @@ class _Disk:
         names: Folders with names that are not durable, with the process id that made, moved or removed each name.
         in_place: Files that are open for overwriting.
         followed: The next stage file that a process has published, by process id.
-        found: The violations so far.
+        violations: Those so far.
     """
 
     contents: dict[str, int] = field(default_factory=dict)
     names: dict[str, dict[str, int]] = field(default_factory=dict)
     in_place: set[str] = field(default_factory=set)
     followed: dict[int, str] = field(default_factory=dict)
-    found: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     def did(self, role: str, call: str, kind: str, entry: dict[str, Any]) -> None:
         path = entry["path"]
@@ -101,18 +101,18 @@ class _Disk:
     def _wrote(self, role: str, call: str, kind: str, path: str, pid: int) -> None:
         self.contents[path] = pid
         if call == "write" and path in self.in_place and _matters(path):
-            self.found.append(f"{role} wrote {kind} in place")
+            self.violations.append(f"{role} wrote {kind} in place")
         if call == "write" and path.endswith(".index") and self.contents.get(f"{path[:-6]}.jsonl") == pid:
-            self.found.append(f"{role} wrote {kind} before its log was durable")
+            self.violations.append(f"{role} wrote {kind} before its log was durable")
         if call == "write" and _TUNING_LOG.search(path) and pid in self.followed:
-            self.found.append(f"{role} logged a trial after it had published what follows")
+            self.violations.append(f"{role} logged a trial after it had published what follows")
 
     def _renamed(self, role: str, kind: str, source: str, path: str, pid: int) -> None:
         if _matters(path):
             if any(_within(other, source) for other in self.contents):
-                self.found.append(f"{role} published {kind} before its content was durable")
+                self.violations.append(f"{role} published {kind} before its content was durable")
             if any(_within(folder, source) for folder in self.names):
-                self.found.append(f"{role} published {kind} before the names in it were durable")
+                self.violations.append(f"{role} published {kind} before the names in it were durable")
         _move(self.contents, source, path)
         _move(self.names, source, path)
         self.names.get(_folder(source), {}).pop(source, None)
@@ -132,18 +132,18 @@ class _Disk:
         """Record that other processes may now rely on everything that a process did."""
         for path, writer in list(self.contents.items()):
             if writer == pid and _matters(path):
-                self.found.append(f"{how} before the content of {_plain(path)} was durable")
+                self.violations.append(f"{how} before the content of {_plain(path)} was durable")
                 del self.contents[path]
         for changed in self.names.values():
             for path, changer in list(changed.items()):
                 if changer == pid and _matters(path):
-                    self.found.append(f"{how} before the name {_plain(path)} was durable")
+                    self.violations.append(f"{how} before the name {_plain(path)} was durable")
                     del changed[path]
 
 
-def _move(known: dict[str, Any], source: str, path: str) -> None:
-    for other in [other for other in known if _within(other, source)]:
-        known[path + other[len(source) :]] = known.pop(other)
+def _move(pending: dict[str, Any], source: str, path: str) -> None:
+    for other in [other for other in pending if _within(other, source)]:
+        pending[path + other[len(source) :]] = pending.pop(other)
 
 
 def _within(path: str, folder: str) -> bool:

@@ -279,7 +279,8 @@ class Round:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        before, self._trials = self._trials, self._logged()
+        before = self._trials
+        self._trials = self._logged()
         self._problems += [f"{task}: trial {hash} was lost" for task, hash in before - self._trials]
 
     def _logged(self) -> Trials:
@@ -288,12 +289,12 @@ class Round:
 
     def _jobs(self) -> dict[str, Any]:
         """Return how each job ended, by name. Ids would differ, because a killed submission may have used one."""
-        found = {}
+        ends = {}
         for job in self.workspace.job_list():
             state = read_state(job)
             best = [(task.trials, task.best_us) for task in state.tasks]
-            found[job.folder.name.split("-", 1)[1]] = [state.state, state.reason, state.trials_done, best]
-        return found
+            ends[job.folder.name.split("-", 1)[1]] = [state.state, state.reason, state.trials_done, best]
+        return ends
 
     def _judge(self, jobs: dict[str, Any]) -> None:
         for name, (state, reason, *_) in jobs.items():
@@ -307,11 +308,11 @@ class Round:
         self._problems += [f"{path} was not deleted" for path in temporaries(self.workspace)]
 
     def _deaths(self) -> list[str]:
-        found = list(self._random_deaths)
+        deaths = list(self._random_deaths)
         with contextlib.suppress(FileNotFoundError):
             lines = (self.orders / points.DEATHS).read_text().splitlines()
-            found += [json.loads(line)["site"] for line in lines]
-        return found
+            deaths += [json.loads(line)["site"] for line in lines]
+        return deaths
 
 
 def hooked(hook: Path) -> dict[str, str]:
@@ -330,11 +331,11 @@ def differences(undisturbed: RoundResult, other: RoundResult) -> list[str]:
     Returns:
         A line for each difference.
     """
-    found = [f"trial {hash} of {task} is missing" for task, hash in undisturbed.trials - other.trials]
-    found += [f"trial {hash} of {task} is one too many" for task, hash in other.trials - undisturbed.trials]
+    lines = [f"trial {hash} of {task} is missing" for task, hash in undisturbed.trials - other.trials]
+    lines += [f"trial {hash} of {task} is one too many" for task, hash in other.trials - undisturbed.trials]
     if undisturbed.jobs != other.jobs:
-        found.append(f"the jobs ended as {other.jobs}, undisturbed as {undisturbed.jobs}")
-    return found
+        lines.append(f"the jobs ended as {other.jobs}, undisturbed as {undisturbed.jobs}")
+    return lines
 
 
 def read_trace(round: Round) -> list[dict[str, Any]]:

@@ -73,6 +73,6 @@ def _hashes(workspace: Workspace, task: str) -> Counter[str]:
     return Counter(str(record["hash"]) for log in logs for record in log.read())
 
 
-def _differences(where: str, expected: Counter[str], found: Counter[str]) -> list[str]:
-    missing = [f"{where}: shared trial {hash} was lost" for hash in expected - found]
-    return missing + [f"{where}: shared trial {hash} is one too many" for hash in found - expected]
+def _differences(where: str, expected: Counter[str], shared: Counter[str]) -> list[str]:
+    missing = [f"{where}: shared trial {hash} was lost" for hash in expected - shared]
+    return missing + [f"{where}: shared trial {hash} is one too many" for hash in shared - expected]

@@ -46,15 +46,15 @@ class Row:
 
 def read(path: Path) -> dict[str, Row]:
     """The rows of a file, the last of each model; a line that was cut off is left out."""
-    known = {field.name for field in fields(Row)}
-    found = {}
+    columns = {field.name for field in fields(Row)}
+    rows = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             record = json.loads(line)
         except ValueError:
             continue
-        found[record["name"]] = Row(**{key: value for key, value in record.items() if key in known})
-    return found
+        rows[record["name"]] = Row(**{key: value for key, value in record.items() if key in columns})
+    return rows
 
 
 def append(path: Path, row: Row) -> None:
