@@ -51,7 +51,8 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
     root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
     def get(name: str, make: Callable[[Path], object]) -> Path:
-        folder, done = root / f"once-{name}", root / f"once-{name}.done"
+        folder = root / f"once-{name}"
+        done = root / f"once-{name}.done"
         with filelock.FileLock(str(root / f"once-{name}.lock")):
             if not done.exists():
                 folder.mkdir()

@@ -16,9 +16,13 @@ class Network:
 
         self.schema: Any = schema
         self.graph = schema.SubGraphT()
-        self.graph.tensors, self.graph.operators, self.graph.inputs = [], [], []
+        self.graph.tensors = []
+        self.graph.operators = []
+        self.graph.inputs = []
         self.model = schema.ModelT()
-        self.model.version, self.model.subgraphs, self.model.operatorCodes = 3, [self.graph], []
+        self.model.version = 3
+        self.model.subgraphs = [self.graph]
+        self.model.operatorCodes = []
         self.model.buffers = [schema.BufferT()]
 
     def input(self, name: str, *shape: int, dtype: Any = np.float32) -> int:
@@ -39,22 +43,23 @@ class Network:
         tensor.sparsity = self.schema.SparsityParametersT()
         tensor.sparsity.traversalOrder = [0, 1, 2, 3]
         tensor.sparsity.dimMetadata = [self._dense(size) for size in tensor.shape[:3]]
-        found = self.schema.DimensionMetadataT()
-        found.format = self.schema.DimensionType.SPARSE_CSR
+        dimension = self.schema.DimensionMetadataT()
+        dimension.format = self.schema.DimensionType.SPARSE_CSR
         ends = [0, *np.cumsum((rows != 0).sum(1)).tolist()]
         vectors = {"arraySegments": ends, "arrayIndices": np.nonzero(rows)[1].tolist()}
         for name, values in vectors.items():
             vector = self.schema.Int32VectorT()
             vector.values = values
-            setattr(found, name, vector)
-            setattr(found, f"{name}Type", self.schema.SparseIndexVector.Int32Vector)
-        tensor.sparsity.dimMetadata.append(found)
+            setattr(dimension, name, vector)
+            setattr(dimension, f"{name}Type", self.schema.SparseIndexVector.Int32Vector)
+        tensor.sparsity.dimMetadata.append(dimension)
         return number
 
     def _dense(self, size: int) -> Any:
-        found = self.schema.DimensionMetadataT()
-        found.format, found.denseSize = self.schema.DimensionType.DENSE, size
-        return found
+        dimension = self.schema.DimensionMetadataT()
+        dimension.format = self.schema.DimensionType.DENSE
+        dimension.denseSize = size
+        return dimension
 
     def add(
         self,
@@ -67,7 +72,8 @@ class Network:
     ) -> int:
         """Add an operator with one output. `kind` is the table of its options, which are in the schema's words."""
         entry = self.schema.OperatorT()
-        entry.opcodeIndex, entry.inputs = self._code(operator), list(inputs)
+        entry.opcodeIndex = self._code(operator)
+        entry.inputs = list(inputs)
         entry.outputs = [self._tensor(f"{operator.lower()}{len(self.graph.operators)}", shape, dtype, 0)]
         if kind:
             entry.builtinOptionsType = getattr(self.schema.BuiltinOptions, kind)
@@ -79,11 +85,11 @@ class Network:
 
     def quantise(self, number: int, scale: Any = 0.5, zero: int = 0, axis: int = 0) -> int:
         """Say that the numbers of a tensor are quantised, with a scale for all or for each slice of an axis."""
-        found = self.schema.QuantizationParametersT()
-        found.scale = np.atleast_1d(scale).tolist()
-        found.zeroPoint = [zero] * len(found.scale)
-        found.quantizedDimension = axis
-        self.graph.tensors[number].quantization = found
+        quantisation = self.schema.QuantizationParametersT()
+        quantisation.scale = np.atleast_1d(scale).tolist()
+        quantisation.zeroPoint = [zero] * len(quantisation.scale)
+        quantisation.quantizedDimension = axis
+        self.graph.tensors[number].quantization = quantisation
         return number
 
     def write(self, path: Path, *outputs: int) -> Path:
@@ -97,7 +103,9 @@ class Network:
 
     def _tensor(self, name: str, shape: tuple[int, ...], dtype: Any, buffer: int) -> int:
         tensor = self.schema.TensorT()
-        tensor.name, tensor.shape, tensor.buffer = name, list(shape), buffer
+        tensor.name = name
+        tensor.shape = list(shape)
+        tensor.buffer = buffer
         tensor.type = getattr(self.schema.TensorType, np.dtype(dtype).name.upper())
         self.graph.tensors.append(tensor)
         return len(self.graph.tensors) - 1
@@ -106,7 +114,8 @@ class Network:
         """The number of an operator in the model. One that TensorFlow Lite does not have is a custom one."""
         code = self.schema.OperatorCodeT()
         code.builtinCode = getattr(self.schema.BuiltinOperator, operator, self.schema.BuiltinOperator.CUSTOM)
-        code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 1
+        code.deprecatedBuiltinCode = min(code.builtinCode, 127)
+        code.version = 1
         code.customCode = operator if code.builtinCode == self.schema.BuiltinOperator.CUSTOM else None
         self.model.operatorCodes.append(code)
         return len(self.model.operatorCodes) - 1

@@ -15,13 +15,14 @@ PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 
 def mapped() -> set[str]:
     """Folders and files of the map, relative to the package."""
-    found, parent = set(), ""
+    paths = set()
+    parent = ""
     for line in PAGE.split("## The rooms")[1].split("\nImports")[0].splitlines():
         if match := re.match(r"^( {6,8})([a-z_]+(/|\.py)) ", line):
             name = match[2].rstrip("/")
             parent = name if len(match[1]) == 6 else parent
-            found.add(name if len(match[1]) == 6 else f"{parent}/{name}")
-    return found
+            paths.add(name if len(match[1]) == 6 else f"{parent}/{name}")
+    return paths
 
 
 def test_every_room_is_on_the_map() -> None:

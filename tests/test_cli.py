@@ -26,17 +26,17 @@ ALWAYS = {"autotune.commands.terminal"}
 
 
 def modules_of(*words: str) -> set[str]:
-    found = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, timeout=60)
-    code, names = json.loads(found.stderr.splitlines()[-1])
+    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, timeout=60)
+    code, names = json.loads(done.stderr.splitlines()[-1])
     assert code == 0
     return set(names)
 
 
 @pytest.mark.parametrize("name", cli.VERBS)
 def test_every_verb_of_the_table_loads_and_shows_its_help(name: str) -> None:
-    found = CliRunner().invoke(cli.app, [name, "--help"])
-    assert found.exit_code == 0
-    assert f"autotune {name}" in found.output.replace("root", "autotune")
+    result = CliRunner().invoke(cli.app, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"autotune {name}" in result.output.replace("root", "autotune")
 
 
 def test_help_lists_every_verb_and_loads_none() -> None:

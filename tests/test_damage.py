@@ -56,7 +56,8 @@ def spoil(path: Path, how: str) -> None:
 def queue(workspace: Workspace, make_job: Make) -> tuple[JobPaths, JobPaths]:
     """A job to be spoilt, with everything that a job has, and one to be left alone."""
     checked = {"model_size": len(MODEL), "model_crc32": zlib.crc32(MODEL)}
-    first, second = make_job(1, "net", state=JobState("running"), tasks=2, **checked), make_job(2, "other")
+    first = make_job(1, "net", state=JobState("running"), tasks=2, **checked)
+    second = make_job(2, "other")
     first.model.write_bytes(MODEL)
     log(workspace).add([Trial("a", [], [], (5.0,), None, "0001-net", 3, 0.0)])
     QueuedJob.open(workspace, first, Config()).journal.append(StageDone(kind="search", began=1.0, seconds=1.0))
@@ -154,8 +155,8 @@ class TestTheLastId:
 
 def enqueue(workspace: Workspace) -> formats.JobSpec:
     request = Submission(Path("third.onnx"), TuningOptions(target="simulated"))
-    known = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (), ())
-    return publish(workspace, Config(), request, known)
+    answer = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (), ())
+    return publish(workspace, Config(), request, answer)
 
 
 @pytest.mark.parametrize("how", [how for how in SPOILT if how not in ("newer",)])
@@ -163,7 +164,8 @@ class TestTheLedger:
     def test_a_spoilt_stage_is_set_aside_and_its_task_searched_again(
         self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str
     ) -> None:
-        path, libraries = queue[0].stage(0, 0), queue[0].artifacts_of(0, 0)
+        path = queue[0].stage(0, 0)
+        libraries = queue[0].artifacts_of(0, 0)
         libraries.mkdir(parents=True)
         spoil(path, how)
         ledger = QueuedJob.open(workspace, queue[0], Config())

@@ -24,9 +24,9 @@ finally:
 
 def loaded(*words: str) -> tuple[set[str], str]:
     """The top-level modules that a command has loaded when it ends, and what it printed."""
-    found = subprocess.run([sys.executable, "-c", RUN, *words], capture_output=True, text=True, timeout=60)
-    assert found.returncode == 0, found.stderr
-    return set(json.loads(found.stderr.splitlines()[-1])), found.stdout
+    done = subprocess.run([sys.executable, "-c", RUN, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr.splitlines()[-1])), done.stdout
 
 
 @pytest.fixture
@@ -57,5 +57,5 @@ def test_commands_on_jobs_load_no_heavy_package(many_jobs: Workspace) -> None:
 
 def test_the_daemon_loads_no_heavy_package() -> None:
     code = "import json, sys, autotune.daemon.loop; print(json.dumps(list(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert not {name.partition(".")[0] for name in json.loads(found.stdout)} & HEAVY
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {name.partition(".")[0] for name in json.loads(done.stdout)} & HEAVY

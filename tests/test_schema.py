@@ -43,8 +43,8 @@ def fault(data: object, **options: Any) -> InvalidData:
 class TestConverting:
     def test_nested_tables_and_lists_become_dataclasses_and_tuples(self) -> None:
         data = {"part": {"size": 1}, "parts": [{"size": 2}, {"size": 3}], "named": {"a": {"size": 4}}}
-        found = schema.convert(Whole, data)
-        assert found == Whole(part=Part(1), parts=(Part(2), Part(3)), named={"a": Part(4)})
+        whole = schema.convert(Whole, data)
+        assert whole == Whole(part=Part(1), parts=(Part(2), Part(3)), named={"a": Part(4)})
 
     def test_of_a_union_the_fitting_option_is_taken(self) -> None:
         assert schema.convert(Whole, {"seconds": 2}).seconds == 2.0
@@ -70,7 +70,7 @@ class TestFaults:
         assert len(str(fault({"part": {"size": -(10**4000)}}))) < 400
 
     @pytest.mark.parametrize(
-        ("data", "keys", "expected", "found"),
+        ("data", "keys", "expected", "given"),
         [
             ({"name": 5}, ("name",), "text", "a whole number"),
             ({"part": 5}, ("part",), "an object", "a whole number"),
@@ -94,11 +94,11 @@ class TestFaults:
         ],
     )
     def test_a_wrong_value_is_found_however_deep_it_is(
-        self, data: object, keys: tuple[str | int, ...], expected: str, found: str
+        self, data: object, keys: tuple[str | int, ...], expected: str, given: str
     ) -> None:
         error = fault(data)
         assert isinstance(error, WrongValue)
-        assert (error.keys, error.expected, error.found) == (keys, expected, found)
+        assert (error.keys, error.expected, error.found) == (keys, expected, given)
 
     def test_a_missing_key_is_named_with_its_table(self) -> None:
         error = fault({"parts": [{"share": 1}]})
@@ -130,8 +130,8 @@ class TestPlain:
 
         class Number(float): ...
 
-        found = schema.plain([Text("a"), Number(2.5)])
-        assert [(value, type(value)) for value in found] == [("a", str), (2.5, float)]
+        values = schema.plain([Text("a"), Number(2.5)])
+        assert [(value, type(value)) for value in values] == [("a", str), (2.5, float)]
 
     def test_what_json_does_not_have_is_refused(self) -> None:
         with pytest.raises(TypeError, match="has no form in JSON"):

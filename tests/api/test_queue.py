@@ -135,7 +135,8 @@ def test_tune_shows_its_progress_on_a_terminal_and_nowhere_else(monkeypatch: pyt
         def isatty(self) -> bool:
             return True
 
-    screen, file = Terminal(), io.StringIO()
+    screen = Terminal()
+    file = io.StringIO()
     running = Progress("running", "", 12, 400, 4.618, 185.0)
     for stream in (screen, file):
         monkeypatch.setattr("sys.stderr", stream)

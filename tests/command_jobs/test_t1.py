@@ -14,7 +14,7 @@ def t1(values: str, type: str = "int", *conditions: str) -> dict[str, Any]:
     parameter = {"Name": "p", "Type": type, "Values": values, "Default": 1}
     space = {
         "TuningParameters": [parameter],
-        "Conditions": [{"Expression": it, "Parameters": ["p"]} for it in conditions],
+        "Conditions": [{"Expression": condition, "Parameters": ["p"]} for condition in conditions],
     }
     return {"General": {"BenchmarkName": "x"}, "ConfigurationSpace": space, "KernelSpecification": {}}
 

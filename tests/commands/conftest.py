@@ -64,11 +64,11 @@ def _log(workspace: Workspace) -> None:
     # The time depends on the tile alone: 4 is four times as fast as 1.
     tiles = [1, 2, 1, 4, 2, 1, 4, 2] * 3
     for task, scale in ((0, 2000.0), (1, 1000.0)):
-        found = [trial(task, n, scale / tile, BEGIN + 2 * n + task, tile) for n, tile in enumerate(tiles)]
+        trials = [trial(task, n, scale / tile, BEGIN + 2 * n + task, tile) for n, tile in enumerate(tiles)]
         if task == 1:
-            found = [replace(trial(1, n, None, each.at), hash=each.hash) if n % 8 == 7 else each
-                     for n, each in enumerate(found)]  # fmt: skip
-        TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records).add(found)
+            trials = [replace(trial(1, n, None, logged.at), hash=logged.hash) if n % 8 == 7 else logged
+                     for n, logged in enumerate(trials)]  # fmt: skip
+        TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records).add(trials)
 
 
 def _journal(paths: JobPaths) -> None:

@@ -44,7 +44,9 @@ def worker(workspace: Workspace) -> Iterator[Start]:
 
 
 def test_a_worker_is_found_by_its_workspace(workspace: Workspace, worker: Start, tmp_path: Path) -> None:
-    mine, relative, other = worker(), worker(".", workspace.root), worker(str(tmp_path))
+    mine = worker()
+    relative = worker(".", workspace.root)
+    other = worker(str(tmp_path))
     assert workers(workspace) == {mine, relative}
     assert workers(Workspace(tmp_path)) == {other}
 

@@ -69,7 +69,8 @@ class TestWhatGoes:
         assert [job.id for job in clean(workspace, 0)] == [1]
 
     def test_none_that_is_being_exported(self, workspace: Workspace, make_job: Make) -> None:
-        exported, other = make_job(1, "exported", state=ended()), make_job(2, "other", state=ended())
+        exported = make_job(1, "exported", state=ended())
+        other = make_job(2, "other", state=ended())
         with in_use(workspace, exported):
             with in_use(workspace, exported):
                 pass  # the first of two exports is done
@@ -101,7 +102,8 @@ class TestWhatGoes:
 
 class TestLeavings:
     def test_old_ones_of_killed_submissions_go(self, workspace: Workspace) -> None:
-        old, new = age(workspace.incoming("4194303-abc"), 4000), age(workspace.incoming("2-abc"), 3000)
+        old = age(workspace.incoming("4194303-abc"), 4000)
+        new = age(workspace.incoming("2-abc"), 3000)
         clean(workspace, 0)
         assert not old.exists() and new.exists()
 

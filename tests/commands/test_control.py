@@ -108,7 +108,8 @@ class TestRefusals:
         assert list(logs.events(job, False)) == []
 
     def test_one_refusal_leaves_all_as_they_were(self, workspace: Workspace, make_job: Make) -> None:
-        good, done = make_job(1), make_job(2, "b", state=JobState("done"))
+        good = make_job(1)
+        done = make_job(2, "b", state=JobState("done"))
         assert "job 2" in refusal(workspace, "cancel", good, done)
         assert read_control(good) == Control()
 
@@ -129,7 +130,8 @@ class TestRefusals:
 def test_a_job_that_was_removed_meanwhile_is_said_to_be_and_the_others_stay(
     workspace: Workspace, make_job: Make
 ) -> None:
-    there, gone = make_job(1), make_job(2)
+    there = make_job(1)
+    gone = make_job(2)
     shutil.rmtree(gone.folder)
     assert refusal(workspace, "hold", there, gone) == "cannot hold job 2: it was removed meanwhile"
     assert read_control(there) == Control()

@@ -22,12 +22,12 @@ def say(workspace: Workspace, lab: Lab) -> Callable[[], list[Finding]]:
 
 
 def test_a_tracker_is_asked_for_its_boards(say: Callable[[], list[Finding]], lab: Lab) -> None:
-    (found,) = say()
-    assert not found.ok and not found.fatal and "knows no board with the key 'box'" in found.text
+    (finding,) = say()
+    assert not finding.ok and not finding.fatal and "knows no board with the key 'box'" in finding.text
     lab.start_server()
     lab.await_boards(1)
-    (found,) = say()
-    assert found.ok and found.text.endswith(f"1 boards at the tracker 127.0.0.1:{lab.port}, 1 free")
+    (finding,) = say()
+    assert finding.ok and finding.text.endswith(f"1 boards at the tracker 127.0.0.1:{lab.port}, 1 free")
 
 
 def test_a_tracker_that_others_can_reach_is_warned_of(workspace: Workspace, lab: Lab) -> None:
@@ -48,6 +48,6 @@ def test_a_tvm_that_was_never_tested_does_not_hide_the_rest(
     """A GPU is tried out with TVM."""
     monkeypatch.setattr(doctor, "cuda_devices", lambda: [CudaDevice(0, "H200", "sm_90", "")])
     monkeypatch.setattr("autotune.tvm_backend.load._version", lambda package: "0.0")
-    found = doctor.examine(workspace)
-    assert sum("0.0" in finding.text and not finding.ok for finding in found) == 2
-    assert "no daemon is running" in found[-1].text
+    findings = doctor.examine(workspace)
+    assert sum("0.0" in finding.text and not finding.ok for finding in findings) == 2
+    assert "no daemon is running" in findings[-1].text

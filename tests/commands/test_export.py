@@ -84,68 +84,68 @@ def test_by_the_users_command_a_quantised_model_must_keep_its_score(
 
 def test_a_report_says_what_quantising_cost() -> None:
     cost = {"samples": 200, "error": 0.04, "agreement": 0.97}
-    found = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 0.0, "threads": 2}
-    text = report_text({**found, "target": {"kind": "llvm"}, "precision": "int8", "quantisation": cost}, "out")
+    report = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 0.0, "threads": 2}
+    text = report_text({**report, "target": {"kind": "llvm"}, "precision": "int8", "quantisation": cost}, "out")
     assert "0, against the model in int8; on 200 calibration samples it differs from the model as submitted by" in text
     assert "and agrees in 97.0% of the top-1 answers; 2 threads each" in text
 
 
 def test_an_export_that_timed_nothing_says_so() -> None:
-    found = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 1e-7, "threads": 2}
-    lines = report_text({**found, "target": {"kind": "llvm"}}, "out").splitlines()
+    report = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 1e-7, "threads": 2}
+    lines = report_text({**report, "target": {"kind": "llvm"}}, "out").splitlines()
     assert lines[0] == "       tuned  not timed: export it without --quick to time it"
     assert lines[1].startswith("verified: ")
 
 
 def test_without_the_untuned_model_nothing_is_compared_with_it() -> None:
-    found = {"latency": {"tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "largest_relative_error": 1e-7, "threads": 2}
-    found |= {"target": {"kind": "llvm"}, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}
-    lines = report_text(found, "out").splitlines()
+    report = {"latency": {"tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "largest_relative_error": 1e-7, "threads": 2}
+    report |= {"target": {"kind": "llvm"}, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}
+    lines = report_text(report, "out").splitlines()
     assert lines[0] == "       tuned       8.000 ms" and lines[1].startswith("ONNX Runtime")
 
 
 def test_a_report_compares_with_both() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    found = {
+    report = {
         "latency": latency,
         "largest_relative_error": 1e-7,
         "values": {"scale": 2.0},
         "threads": 2,
         "target": {"kind": "llvm"},
     }
-    text = report_text({**found, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}, "out")
+    text = report_text({**report, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}, "out")
     assert "5.0 times as fast as untuned" in text
     assert "ONNX Runtime      10.000 ms   tuned takes 0.81 of it (0.78 to 0.85 in 5 processes of each)" in text
 
 
 def test_a_report_says_what_was_allowed_to_a_model_that_rounds() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    found = {"latency": latency, "threads": 2, "target": {"kind": "llvm"}, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
-    text = report_text({**found, "largest_relative_error": 8e-3, "own_error": 9.4e-3, "processes": 5}, "out")
+    report = {"latency": latency, "threads": 2, "target": {"kind": "llvm"}, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
+    text = report_text({**report, "largest_relative_error": 8e-3, "own_error": 9.4e-3, "processes": 5}, "out")
     assert "which is within 0.0094, twice how far the runtime of the model is from itself" in text
 
 
 def test_a_report_on_a_program_of_pytorch_names_pytorch() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "torch_ms": 16.0}
-    found = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
-    text = report_text({**found, "reference": "torch", "share_of_torch": [0.5, 0.4, 0.6], "processes": 5}, "out")
+    report = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    text = report_text({**report, "reference": "torch", "share_of_torch": [0.5, 0.4, 0.6], "processes": 5}, "out")
     assert "     PyTorch      16.000 ms   tuned takes 0.50 of it (0.40 to 0.60 in 5 processes of each)" in text
 
 
 def test_a_report_says_what_loading_takes() -> None:
-    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "threads": 2, "processes": 5}
-    found |= {"target": {"kind": "llvm"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
-    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
-    text = report_text({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, "source": True}, "out")
+    report = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "threads": 2, "processes": 5}
+    report |= {"target": {"kind": "llvm"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
+    report |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
+    text = report_text({**report, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, "source": True}, "out")
     assert "first outputs after 12 ms (30), peak memory 91 MB (60), model.so 75.4 MB (46.8)" in text
     assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
 
 
 def test_a_report_on_a_gpu_compares_with_nothing_that_ran_elsewhere() -> None:
-    found = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "threads": 2, "processes": 5}
-    found |= {"target": {"kind": "cuda"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": None}
-    found |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
-    text = report_text({**found, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": None}}, "out")
+    report = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "threads": 2, "processes": 5}
+    report |= {"target": {"kind": "cuda"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": None}
+    report |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
+    text = report_text({**report, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": None}}, "out")
     assert "5.0 times as fast as untuned" in text and "of it" not in text
     assert "timed on the GPU; ONNX Runtime was not timed there" in text
     assert "first outputs after 12 ms, peak memory 91 MB, model.so 75.4 MB" in text
@@ -155,19 +155,19 @@ def test_a_report_of_several_shapes_has_each_of_them() -> None:
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
     entry = {"name": "n=8", "latency": latency, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}
     other = {**entry, "name": "n=16", "latency": {**latency, "tuned_ms": 4.0}}
-    found = {"entries": [entry, other], "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
-    lines = report_text({**other, **found}, "out").splitlines()
+    report = {"entries": [entry, other], "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
+    lines = report_text({**other, **report}, "out").splitlines()
     assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
     assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]
 
 
 def slow(more_trials: bool) -> dict[str, Any]:
     kernels = [{"name": "conv", "share": 0.31, "of_limit": 0.12}, {"name": "split", "share": 0.05, "of_limit": None}]
-    found = {"than": "onnxruntime", "ratio": 1.25, "kernels": kernels, "between": 0.2, "more_trials": more_trials}
+    slower = {"than": "onnxruntime", "ratio": 1.25, "kernels": kernels, "between": 0.2, "more_trials": more_trials}
     latency = {"tuned_ms": 12.5, "onnxruntime_ms": 10.0}
     return {
         **{"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}},
-        **{"share_of_onnxruntime": [1.25, 1.2, 1.3], "processes": 3, "slower": found},
+        **{"share_of_onnxruntime": [1.25, 1.2, 1.3], "processes": 3, "slower": slower},
     }
 
 
@@ -185,5 +185,5 @@ def test_where_more_trials_cannot_help_it_says_that() -> None:
 
 def test_of_several_shapes_the_slower_ones_say_so() -> None:
     fast = {**slow(True), "slower": None, "name": "n=8"}
-    found = {**slow(True), "entries": [fast, {**slow(True), "name": "n=16"}]}
-    assert report_text(found, "out").count("slower than") == 1
+    report = {**slow(True), "entries": [fast, {**slow(True), "name": "n=16"}]}
+    assert report_text(report, "out").count("slower than") == 1

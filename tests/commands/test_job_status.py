@@ -294,8 +294,8 @@ class TestResources:
         )
         stages = (RunningStage(1, 0, 0, "measure", (10_003,), 0.0, "simulated:n1/gpu0"),)
         info = DaemonInfo({"pid": 7}, 0.0, "predictive", running=stages, cpus=(10_000, 10_003), nodes=nodes)
-        found = [(item.node, item.resource, item.job) for item in resources(info)]
-        assert found == [("n1", "cpu 0", None), ("n1", "cpu 3", 1), ("n1", "simulated:n1/gpu0", 1)]
+        rows = [(item.node, item.resource, item.job) for item in resources(info)]
+        assert rows == [("n1", "cpu 0", None), ("n1", "cpu 3", 1), ("n1", "simulated:n1/gpu0", 1)]
         assert troubles(info) == [
             "node n2 is refused: it has apache-tvm 0.26 in place of 0.27",
             "node n3 is lost",

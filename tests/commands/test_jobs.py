@@ -81,8 +81,8 @@ class TestWhatTheErrorSays:
         assert self.text(workspace) == "no job '77' here; there is 3 (vgg)"
 
     def test_all_of_a_few(self, queue: Workspace) -> None:
-        known = "1 (resnet18), 2 (bert-base), 3 (vgg), 5 (net), 12 (7up)"
-        assert self.text(queue) == f"no job '77' here; there are {known}"
+        jobs = "1 (resnet18), 2 (bert-base), 3 (vgg), 5 (net), 12 (7up)"
+        assert self.text(queue) == f"no job '77' here; there are {jobs}"
 
     def test_the_last_of_many(self, queue: Workspace, make_job: Callable[..., JobPaths]) -> None:
         make_job(13, "new")

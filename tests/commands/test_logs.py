@@ -97,21 +97,21 @@ class TestFollowing:
     def test_lines_come_as_they_are_written(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
         note(job, "a")
-        found = logs.events(job, True)
-        assert next(found).name == "a"
+        followed = logs.events(job, True)
+        assert next(followed).name == "a"
         note(job, "b")
-        assert next(found).name == "b"
+        assert next(followed).name == "b"
 
     def test_a_journal_that_is_mended_meanwhile_repeats_nothing(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
         for event in "abc":
             note(job, event)
-        found = logs.events(job, True)
-        assert [event.name for event in itertools.islice(found, 3)] == ["a", "b", "c"]
+        followed = logs.events(job, True)
+        assert [event.name for event in itertools.islice(followed, 3)] == ["a", "b", "c"]
         with job.journal.open("ab") as file:
             file.write(b"00000000 {}\n00000000 {}\n")
         thread = later(lambda: note(job, "d"), lambda: formats.write(job.state, JobState("done")))
-        assert [event.name for event in found] == ["d"]
+        assert [event.name for event in followed] == ["d"]
         thread.join()
 
 

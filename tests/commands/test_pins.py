@@ -22,7 +22,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def package(folder: Path, name: str, version: str, *needs: str) -> None:
     told = folder / f"{name}-{version}.dist-info"
     told.mkdir()
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {it}" for it in needs)]
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {need}" for need in needs),
+    ]
     (told / "METADATA").write_text("\n".join(lines) + "\n")
 
 
@@ -44,5 +49,5 @@ def test_what_autotune_needs_and_does_not_have_is_named(install: Path) -> None:
 
 def test_doctor_has_one_line_for_all_of_them(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "clashes", lambda pinned: ["a needs b", "c needs d"])
-    (found,) = [line for line in doctor.examine(workspace) if "a needs b; c needs d" in line.text]
-    assert found.fatal and not found.ok
+    (finding,) = [line for line in doctor.examine(workspace) if "a needs b; c needs d" in line.text]
+    assert finding.fatal and not finding.ok

@@ -31,7 +31,8 @@ def run(tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_plans_that_differ_give_an_exit_code_of_one(run) -> None:
-    one, other = Block(operators=("conv2d_1",), threads=2), Block(operators=("conv2d_1",), threads=1)
+    one = Block(operators=("conv2d_1",), threads=2)
+    other = Block(operators=("conv2d_1",), threads=1)
     result = run(one, other, options=("--diff",))
     assert (result.exit_code, result.stdout) == (1, "conv2d_1: threads: 2 -> 1\n")
 

@@ -47,12 +47,12 @@ def file(tmp_path: Path) -> Path:
 
 class TestReading:
     def test_it_describes_a_machine_and_jobs(self, file: Path) -> None:
-        found = simulate.read(file)
-        assert found.machine.kinds == {"cpu": ("cpu",), "cuda": ("cuda:0", "cuda:1")}
-        assert [(job.id, job.name, job.device) for job in found.jobs] == [
+        scenario = simulate.read(file)
+        assert scenario.machine.kinds == {"cpu": ("cpu",), "cuda": ("cuda:0", "cuda:1")}
+        assert [(job.id, job.name, job.device) for job in scenario.jobs] == [
             (1, "net-1", "cuda"), (2, "net-2", "cuda"), (3, "net-3", "cuda"), (4, "job", "cpu"),
         ]  # fmt: skip
-        assert found.jobs[3].seconds["measure"].mean == 3.5 and found.jobs[3].submitted_at == 60
+        assert scenario.jobs[3].seconds["measure"].mean == 3.5 and scenario.jobs[3].submitted_at == 60
 
     @pytest.mark.parametrize(
         ("old", "new", "wrong"),
@@ -185,9 +185,9 @@ class TestCommand:
         assert "lower bound" in text and "idle" in text
 
     def test_as_json(self, file: Path) -> None:
-        (found,) = json.loads(self.run(str(file), "--policy", "predictive", "--json"))
-        assert found["policy"] == "predictive" and found["makespan"] >= found["bound"] > 0
-        assert set(found["utilisation"]) == {"CPUs", "cuda"} and len(found["completions"]) == 4
+        (outcome,) = json.loads(self.run(str(file), "--policy", "predictive", "--json"))
+        assert outcome["policy"] == "predictive" and outcome["makespan"] >= outcome["bound"] > 0
+        assert set(outcome["utilisation"]) == {"CPUs", "cuda"} and len(outcome["completions"]) == 4
 
     @pytest.mark.parametrize(
         ("words", "wrong"),

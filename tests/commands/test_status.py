@@ -72,7 +72,8 @@ def test_a_line_of_blocks_falls_as_the_latency_does() -> None:
 
 def test_a_watched_queue_has_bars_and_the_latency(workspace: Workspace, tuned: Any) -> None:
     screen = Screen(workspace, lambda: None, verbose=False, watch=True)
-    first, again = lines(screen.look(), 120), lines(screen.look(), 120)
+    first = lines(screen.look(), 120)
+    again = lines(screen.look(), 120)
     assert first == again
     assert "PROGRESS" in first[0] and "█" in first[1] and "▁" in first[1]
 
@@ -105,9 +106,9 @@ def test_on_a_narrow_screen_rows_become_lines_and_nothing_is_lost(width: int) ->
     daemon = DaemonInfo({"pid": 1}, 0.0, "predictive", cpus=(0, 1), running=(running,))
     job = replace(JOB, target="simulated", eta_seconds=4000.0, deadline=1e9)
     shown = [render.queue([job], daemon, sparks={1: "█▁"}), render.tasks(job)]
-    found = lines(shown, width)
-    assert max(map(len, found)) <= width
-    said = " ".join(" ".join(found).split())
+    printed = lines(shown, width)
+    assert max(map(len, printed)) <= width
+    said = " ".join(" ".join(printed).split())
     for part in ("ID 1", "TARGET simulated", "STATE waiting", "TRIALS 8/64", "ETA 1h07m", "WHY waits for a CPU"):
         assert part in said
     for part in ("cpu 0", "build", "idle", "12.5 us", "75.0%"):

@@ -115,17 +115,18 @@ class TestResults:
     @pytest.fixture
     def outcomes(self, suite: Suite) -> dict[suites.Point, Outcome]:
         """Twice as fast with 400 trials as with 100; one point of the reference has failed."""
-        found = {}
+        by_point = {}
         for number, point in enumerate(suite.points):
             latency = (10.0 if point.way.trials == 100 else 5.0) + point.seed
-            found[point] = Outcome(number + 1, "done", point.way.trials, latency)
+            by_point[point] = Outcome(number + 1, "done", point.way.trials, latency)
         last = suite.points[-1]
-        found[last] = Outcome(len(found), "failed", 3, None)
-        return found
+        by_point[last] = Outcome(len(by_point), "failed", 3, None)
+        return by_point
 
     def test_have_mean_and_spread_over_the_seeds(self, suite: Suite, outcomes: dict[suites.Point, Outcome]) -> None:
         summaries = {summary.way: summary for summary in sweep.summarise(suite, outcomes)}
-        few, many = suite.points[0].way, suite.points[3].way
+        few = suite.points[0].way
+        many = suite.points[3].way
         assert (summaries[few].mean_ms, summaries[few].spread_ms, summaries[few].ratio) == (11.0, 1.0, 11.0 / 6.0)
         assert (summaries[many].points, summaries[many].ratio) == (3, 1.0)
         assert summaries[suite.points[-1].way].points == 2
@@ -135,7 +136,9 @@ class TestResults:
         lines = list(csv.DictReader(io.StringIO(sweep.to_csv(suite, outcomes))))
         page = sweep.to_html(suite, outcomes)
         assert len(data["points"]) == len(lines) == 24 and len(data["ways"]) == 8
-        assert [float(line["latency_ms"] or 0) for line in lines] == [it["latency_ms"] or 0 for it in data["points"]]
+        assert [float(line["latency_ms"] or 0) for line in lines] == [
+            point["latency_ms"] or 0 for point in data["points"]
+        ]
         assert all(line["name"] in page for line in lines) and "11.000" in page
         assert data["points"][0]["ratio"] == pytest.approx(10.0 / 6.0)
 

@@ -59,7 +59,8 @@ class Terminal(io.StringIO):
 
 
 def test_no_column_vanishes_on_a_narrow_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, columns = Terminal(), [f"COLUMN{number}" for number in range(7)]
+    screen = Terminal()
+    columns = [f"COLUMN{number}" for number in range(7)]
     monkeypatch.setattr("sys.stdout", screen)
     for name, value in (("COLUMNS", "20"), ("NO_COLOR", "1"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)

@@ -30,10 +30,10 @@ TASK = "00000000000000aa"
 
 
 def trial(number: int, **changes: Any) -> Trial:
-    known = Trial(
+    unchanged = Trial(
         f"{number:016x}", [[], []], [["TENSOR", "float32", [1, 8]]], (10.0 + number,), None, "0001-net", 0, 5.0
     )
-    return replace(known, **changes)
+    return replace(unchanged, **changes)
 
 
 def fill(workspace: Workspace, numbers: range, kind: DeviceKind = HERE, task: str = TASK) -> None:
@@ -53,9 +53,9 @@ def run(workspace: Workspace, *words: object) -> Result:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Workspace:
-    found = Workspace(tmp_path / "other")
-    found.logs.mkdir(parents=True)
-    return found
+    workspace = Workspace(tmp_path / "other")
+    workspace.logs.mkdir(parents=True)
+    return workspace
 
 
 @pytest.fixture
@@ -307,6 +307,6 @@ def test_a_false_time_counts_for_no_job(workspace: Workspace, other: Workspace, 
     fill(workspace, range(2), task=task)
     TuningLog(other.tuning_log(HERE.key, task).records).add([trial(7, times_us=(0.001,))])
     trials.merge(workspace, other)
-    found = JobTrials(workspace, paths, spec)
-    found.refresh_all()
-    assert (found.total, found.best_us(0)) == (2, 10.0)
+    counted = JobTrials(workspace, paths, spec)
+    counted.refresh_all()
+    assert (counted.total, counted.best_us(0)) == (2, 10.0)

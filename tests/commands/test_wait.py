@@ -29,8 +29,8 @@ def test_jobs_that_have_ended_are_told_at_once(workspace: Workspace, make_job: M
         make_job(1, state=JobState("done", Reason("budget-used"))),
         make_job(2, "b", state=JobState("failed", Reason("all-set-aside", detail="crashed"))),
     ]
-    found = wait(workspace, jobs, None)
-    assert [(job.id, job.state, job.reason) for job in found] == [(1, "done", "budget used"), (2, "failed", "crashed")]
+    ended = wait(workspace, jobs, None)
+    assert [(job.id, job.state, job.reason) for job in ended] == [(1, "done", "budget used"), (2, "failed", "crashed")]
 
 
 def test_no_jobs_have_ended(workspace: Workspace) -> None:
@@ -55,7 +55,8 @@ def test_jobs_that_ended_in_time_do_not_time_out(workspace: Workspace, make_job:
 
 
 def test_wait_returns_when_the_last_of_the_jobs_has_ended(workspace: Workspace, make_job: Make) -> None:
-    first, last = make_job(1), make_job(2, "b")
+    first = make_job(1)
+    last = make_job(2, "b")
     seen: list[list[str]] = []
 
     def end_one_after_the_other() -> None:

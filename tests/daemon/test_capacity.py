@@ -26,10 +26,10 @@ SIMULATED = {"gpu0": DeviceSettings(), "big": DeviceSettings()}
 
 
 def test_simulated_devices_stand_beside_the_real_ones() -> None:
-    found = capacity.machine(Config(devices=SIMULATED))
-    assert found.cpus == usable_cpus()
-    assert found.kinds["simulated"] == ("simulated:gpu0", "simulated:big")
-    assert "cpu" in found.kinds
+    machine = capacity.machine(Config(devices=SIMULATED))
+    assert machine.cpus == usable_cpus()
+    assert machine.kinds["simulated"] == ("simulated:gpu0", "simulated:big")
+    assert "cpu" in machine.kinds
 
 
 def test_simulated_cpus_lend_nothing_real() -> None:
@@ -62,8 +62,8 @@ def test_a_job_for_boards_is_measured_on_them_alone(workspace: Workspace, make_j
 
 def test_the_cpus_kept_for_measurements_are_the_last_and_say_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "lent_cpus", lambda slots: (2, 3, 5, 7))
-    found = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
-    assert (found.shared_cpus, found.cpu_device) == ((2, 3, 5), (7,))
+    machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
+    assert (machine.shared_cpus, machine.cpu_device) == ((2, 3, 5), (7,))
     assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1))) == 1
     assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1), measure=MeasureSettings(threads=3))) == 3
     assert capacity.threads(Config()) == 4
@@ -105,5 +105,5 @@ def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace:
 def test_the_other_threads_of_a_kept_core_are_lent_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "lent_cpus", lambda slots: tuple(range(8)))
     monkeypatch.setattr(capacity, "kept_cpus", lambda lent, count: ((3,), (7,)))
-    found = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
-    assert (found.shared_cpus, found.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))
+    machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
+    assert (machine.shared_cpus, machine.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))

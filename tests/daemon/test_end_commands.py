@@ -48,8 +48,8 @@ def commands(workspace: Workspace, limit_s: float = 60.0) -> EndCommands:
     return EndCommands(workspace, replace(config, daemon=replace(config.daemon, on_end_timeout_s=limit_s)))
 
 
-def awaited(found: EndCommands) -> list[int]:
-    return [process.wait(30) for process in found._running]
+def awaited(runner: EndCommands) -> list[int]:
+    return [process.wait(30) for process in runner._running]
 
 
 def on_end(job: QueuedJob) -> list[OnEnd]:
@@ -57,9 +57,10 @@ def on_end(job: QueuedJob) -> list[OnEnd]:
 
 
 def test_an_end_command_is_told_what_became_of_the_job(workspace: Workspace, ended: Any) -> None:
-    job, found = ended("env | grep ^AUTOTUNE_ | sort; pwd; echo oops >&2"), commands(workspace)
-    found.start(job)
-    assert awaited(found) == [0]
+    job = ended("env | grep ^AUTOTUNE_ | sort; pwd; echo oops >&2")
+    runner = commands(workspace)
+    runner.start(job)
+    assert awaited(runner) == [0]
     root = workspace.root.absolute()
     assert job.paths.on_end_log.read_text().splitlines() == [
         "AUTOTUNE_JOB=7",
@@ -78,13 +79,15 @@ def test_an_end_command_is_told_what_became_of_the_job(workspace: Workspace, end
 
 def test_a_level_that_was_met_is_told_as_it_was_measured(workspace: Workspace, ended: Any) -> None:
     job = ended("echo $AUTOTUNE_LATENCY_MS", replace(DONE, reason=Reason("stop-at-met", latency_ms=1.75)))
-    found = commands(workspace)
-    found.start(job)
-    assert awaited(found) == [0] and job.paths.on_end_log.read_text() == "1.75\n"
+    runner = commands(workspace)
+    runner.start(job)
+    assert awaited(runner) == [0] and job.paths.on_end_log.read_text() == "1.75\n"
 
 
 def test_an_end_command_runs_once_for_each_end_of_the_job_whoever_serves_it(workspace: Workspace, ended: Any) -> None:
-    job, first, second = ended("echo ran"), commands(workspace), commands(workspace)
+    job = ended("echo ran")
+    first = commands(workspace)
+    second = commands(workspace)
     first.start(job)
     first.start(job)
     awaited(first)
@@ -100,25 +103,27 @@ def test_an_end_command_runs_once_for_each_end_of_the_job_whoever_serves_it(work
 def test_killed_before_it_was_started_it_is_not_started_later(
     workspace: Workspace, ended: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, found = ended("echo ran"), commands(workspace)
+    job = ended("echo ran")
+    runner = commands(workspace)
 
     def killed(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(EndCommands, "_spawn", killed)
-        found.start(job)
-    found.start(job)
+        runner.start(job)
+    runner.start(job)
     assert not job.paths.on_end_log.exists() and len(on_end(job)) == 1
 
 
 def test_an_end_command_that_fails_or_hangs_harms_nothing(workspace: Workspace, ended: Any) -> None:
-    job, found = ended("sleep 1000 & echo $! > child; sleep 1000"), commands(workspace, limit_s=1.0)
+    job = ended("sleep 1000 & echo $! > child; sleep 1000")
+    runner = commands(workspace, limit_s=1.0)
     began = time.monotonic()
-    found.start(job)
+    runner.start(job)
     assert time.monotonic() - began < 1.0, "nobody waits for it"
-    assert os.getsid(found._running[0].pid) != os.getsid(0)
-    assert awaited(found)[0] != 0
+    assert os.getsid(runner._running[0].pid) != os.getsid(0)
+    assert awaited(runner)[0] != 0
     child = int((workspace.root / "child").read_text())
     assert not Path(f"/proc/{child}").exists() or "(zombie)" in Path(f"/proc/{child}/status").read_text()
 
@@ -128,12 +133,13 @@ def test_an_end_command_that_fails_or_hangs_harms_nothing(workspace: Workspace, 
 def test_what_others_may_have_written_is_not_run(
     workspace: Workspace, ended: Any, caplog: pytest.LogCaptureFixture, which: str, mode: int
 ) -> None:
-    job, found = ended("echo ran"), commands(workspace)
+    job = ended("echo ran")
+    runner = commands(workspace)
     path: Path = getattr(job.paths, which)
     path.chmod(path.stat().st_mode | mode)
     with caplog.at_level(logging.ERROR, "autotune.daemon"):
-        found.start(job)
-        found.start(job)
+        runner.start(job)
+        runner.start(job)
     (line,) = [record.message for record in caplog.records]
     assert line == f"0007-net: its --on-end command is not run: others may write to {path}; run: chmod go-w {path}"
     assert not job.paths.on_end_log.exists()
@@ -143,9 +149,10 @@ def test_what_others_may_have_written_is_not_run(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("which", ["folder", "spec"])
 def test_what_belongs_to_another_user_is_not_run(workspace: Workspace, ended: Any, which: str) -> None:
-    job, found = ended("echo ran"), commands(workspace)
+    job = ended("echo ran")
+    runner = commands(workspace)
     os.chown(getattr(job.paths, which), 12345, -1)
-    found.start(job)
+    runner.start(job)
     assert "belongs to another user" in on_end(job)[0].refused and not job.paths.on_end_log.exists()
 
 
@@ -153,9 +160,10 @@ def test_the_command_of_a_copied_workspace_is_not_run(
     workspace: Workspace, ended: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after `cp -r` of the workspace of somebody else: all files are this user's, and the command is not."""
-    job, found = ended("touch /tmp/ran"), commands(workspace)
+    job = ended("touch /tmp/ran")
+    runner = commands(workspace)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
-    found.start(job)
+    runner.start(job)
     (event,) = on_end(job)
     assert event.refused.endswith("was not written by this user's autotune; submit the model again with --on-end")
     assert not job.paths.on_end_log.exists()
@@ -164,10 +172,11 @@ def test_the_command_of_a_copied_workspace_is_not_run(
 def test_a_journal_that_cannot_be_read_keeps_it_from_running(
     workspace: Workspace, ended: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job, found = ended("echo ran"), commands(workspace)
+    job = ended("echo ran")
+    runner = commands(workspace)
     RecordLog(job.paths.folder / "newer.jsonl", journal.FORMAT[0], journal.FORMAT[1] + 1).append([{"event": "x"}])
     (job.paths.folder / "newer.jsonl").replace(job.paths.journal)
-    found.start(job)
+    runner.start(job)
     assert ["its --on-end command is not run" in record.message for record in caplog.records] == [True]
     assert not job.paths.on_end_log.exists()
 
@@ -183,9 +192,9 @@ def test_a_submission_under_any_umask_is_trusted(workspace: Workspace) -> None:
         os.umask(before)
     (paths,) = workspace.job_list()
     formats.write(paths.state, DONE)
-    found = commands(workspace)
-    found.start(QueuedJob.open(workspace, paths, Config()))
-    assert awaited(found) == [0] and paths.on_end_log.read_text() == "ran\n"
+    runner = commands(workspace)
+    runner.start(QueuedJob.open(workspace, paths, Config()))
+    assert awaited(runner) == [0] and paths.on_end_log.read_text() == "ran\n"
 
 
 def test_a_job_without_one_has_nothing_of_it_in_its_journal(workspace: Workspace, ended: Any) -> None:

@@ -10,10 +10,10 @@ from autotune.daemon.job_record import WorkedTime
 
 
 def worked(*intervals: tuple[float, float]) -> float:
-    found = WorkedTime()
+    worked_time = WorkedTime()
     for began, ended in intervals:
-        found.add(began, ended)
-    return found.seconds
+        worked_time.add(began, ended)
+    return worked_time.seconds
 
 
 def test_what_ran_at_once_counts_once() -> None:

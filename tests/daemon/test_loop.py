@@ -53,7 +53,8 @@ class ScriptedRunner(StageRunner):
     """Reports of each stage what a function says, at the next opportunity; None for a stage that runs until killed."""
 
     def __init__(self, clock: ManualClock, answer: Answer) -> None:
-        self.clock, self.answer = clock, answer
+        self.clock = clock
+        self.answer = answer
         self.started: list[tuple[float, RunStage]] = []
         self.killed: list[int] = []
         self.stopped = False
@@ -142,8 +143,12 @@ def test_a_whole_model_that_cannot_be_timed_is_tried_again_and_then_tuned_on(
     started = [(stage.kind, stage.round) for _, stage in runner.started]
     assert started == [("confirm", 0)] * attempts + [("search", 1)] * attempts
     assert state(job).reason == Reason("all-set-aside", detail="search: failed: no library")
-    found = read_confirmation(job)
-    assert found is not None and found.failed == "confirm: failed: no library" and not found.meets(5.0)
+    confirmation = read_confirmation(job)
+    assert (
+        confirmation is not None
+        and confirmation.failed == "confirm: failed: no library"
+        and not confirmation.meets(5.0)
+    )
 
 
 def test_a_command_that_a_killed_daemon_did_not_come_to_start_is_started_by_the_next(

@@ -32,7 +32,9 @@ class Measuring:
     def __init__(self, workspace: Workspace, job: JobPaths, rounds: int | None = None) -> None:
         self.well = False
         self.trials = 0
-        self._workspace, self._job, self._rounds = workspace, job, rounds
+        self._workspace = workspace
+        self._job = job
+        self._rounds = rounds
 
     def __call__(self, stage: RunStage) -> StageReport:
         spec = formats.read(formats.JobSpec, self._job.spec)
@@ -67,7 +69,8 @@ def test_a_job_without_times_has_failed_and_a_retry_has_its_whole_budget(
     measuring = Measuring(workspace, job, rounds=0 if ending == "there are no more candidates" else None)
     runner = ScriptedRunner(clock, measuring)
     assert daemon(workspace, clock, runner, drain=True).run() == 1
-    failed, spent = state(job), measuring.trials
+    failed = state(job)
+    spent = measuring.trials
     assert failed.state == "failed"
     assert failed.reason == Reason("no-time", detail="build: no such instruction" if spent else "")
     assert "retry" in sentence(failed.reason)

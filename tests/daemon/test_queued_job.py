@@ -47,8 +47,8 @@ def add(workspace: Workspace) -> Callable[..., None]:
 
     def add(task: int, *times: float | None) -> None:
         log = TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records)
-        known = len(log.trials())
-        for number, value in enumerate(times, start=known):
+        logged = len(log.trials())
+        for number, value in enumerate(times, start=logged):
             log.add([_trial(f"{task}-{number}", value)])
 
     return add
@@ -84,9 +84,9 @@ class TestOpening:
         """One that was to be held must not start by damage."""
         paths = make_job()
         paths.control.unlink() if content is None else paths.control.write_text(content)
-        found = read_control(paths)
-        said = sentence(found.reason)
-        assert found.wanted == "hold" and str(paths.control) in said and "autotune release" in said
+        control = read_control(paths)
+        said = sentence(control.reason)
+        assert control.wanted == "hold" and str(paths.control) in said and "autotune release" in said
 
     def test_a_control_of_a_newer_version_is_no_guess(self, make_job: Make) -> None:
         paths = make_job()

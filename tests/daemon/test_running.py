@@ -43,7 +43,9 @@ def test_a_board_is_missing_until_it_is_tried_again(aside: DevicesAside, clock: 
     assert aside.without(MACHINE) is MACHINE
     aside.set_aside("rpc-phone:0", "it hangs")
     assert aside.without(MACHINE).devices == ("cpu", "rpc-phone:1")
-    assert [(it.device, it.reason, it.until) for it in aside.shown] == [("rpc-phone:0", "it hangs", 1e9 + 30)]
+    assert [(shown.device, shown.reason, shown.until) for shown in aside.shown] == [
+        ("rpc-phone:0", "it hangs", 1e9 + 30)
+    ]
     clock.now = 29.0
     assert not aside.retry()
     assert aside.shown

@@ -19,14 +19,14 @@ def job(task: int = 0) -> JobView:
 
 
 def learnt(workspace: Workspace, tasks: int = 1) -> StageTimes:
-    found = StageTimes.load(workspace)
+    times = StageTimes.load(workspace)
     for task in range(tasks):
-        found.learn(job(task), STAGE, {"built": 3, "failed": 1}, 2.0)
-    return found
+        times.learn(job(task), STAGE, {"built": 3, "failed": 1}, 2.0)
+    return times
 
 
-def expected(found: StageTimes, *subjects: str) -> float:
-    return found.estimates.seconds("build", "cpu", subjects, 4)
+def expected(times: StageTimes, *subjects: str) -> float:
+    return times.estimates.seconds("build", "cpu", subjects, 4)
 
 
 def test_the_next_daemon_knows_it(workspace: Workspace) -> None:
@@ -36,17 +36,17 @@ def test_the_next_daemon_knows_it(workspace: Workspace) -> None:
 
 def test_jobs_are_not_kept_but_tasks_are(workspace: Workspace) -> None:
     learnt(workspace).save()
-    (known,) = StageTimes.load(workspace).estimates.known.values()
-    assert list(known.subjects) == ["llvm/0"]
+    (estimate,) = StageTimes.load(workspace).estimates.known.values()
+    assert list(estimate.subjects) == ["llvm/0"]
 
 
 def test_only_so_many_tasks_are_kept_those_used_last(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "_MOST_TASKS", 3)
-    found = learnt(workspace, 5)
-    found.learn(job(1), STAGE, {"built": 4}, 2.0)
-    found.save()
-    (known,) = StageTimes.load(workspace).estimates.known.values()
-    assert list(known.subjects) == ["llvm/3", "llvm/4", "llvm/1"]
+    times = learnt(workspace, 5)
+    times.learn(job(1), STAGE, {"built": 4}, 2.0)
+    times.save()
+    (estimate,) = StageTimes.load(workspace).estimates.known.values()
+    assert list(estimate.subjects) == ["llvm/3", "llvm/4", "llvm/1"]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_a_file_that_cannot_be_used_is_begun_anew_and_said_so(
     workspace: Workspace, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     workspace.estimates.write_text(text)
-    found = StageTimes.load(workspace)
-    assert not found.estimates.known
+    times = StageTimes.load(workspace)
+    assert not times.estimates.known
     assert str(workspace.estimates) in caplog.text
-    found.learn(job(), STAGE, {"built": 4}, 2.0)
-    found.save()
+    times.learn(job(), STAGE, {"built": 4}, 2.0)
+    times.save()
     assert expected(StageTimes.load(workspace), "llvm/0") == 2.0
 
 
@@ -80,13 +80,13 @@ def test_a_workspace_without_any_says_that_forecasts_are_guesses(
 
 
 def test_stage_times_are_written_seldom_and_at_the_end(workspace: Workspace) -> None:
-    found = learnt(workspace)
-    found.save()
+    times = learnt(workspace)
+    times.save()
     before = workspace.estimates.read_bytes()
-    found.learn(job(), STAGE, {"built": 4}, 20.0)
-    found.save()
+    times.learn(job(), STAGE, {"built": 4}, 20.0)
+    times.save()
     assert workspace.estimates.read_bytes() == before
-    found.save(last=True)
+    times.save(last=True)
     assert workspace.estimates.read_bytes() != before
 
 
@@ -95,7 +95,7 @@ def test_a_disk_that_takes_nothing_costs_only_the_estimates(
 ) -> None:
     workspace.logs.rmdir()
     workspace.logs.write_text("")  # no folder to write to
-    found = StageTimes(workspace, collector.Estimates())
-    found.learn(job(), STAGE, {"built": 4}, 2.0)
-    found.save(last=True)
+    times = StageTimes(workspace, collector.Estimates())
+    times.learn(job(), STAGE, {"built": 4}, 2.0)
+    times.save(last=True)
     assert "could not keep" in caplog.text

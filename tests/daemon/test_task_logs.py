@@ -43,8 +43,10 @@ class TestTaskLog:
         assert [log.last_round(job) for job in ("0001-net", "0002-net")] == [4, -1]
 
     def test_all_followers_are_told_of_what_one_has_read(self, path: Path) -> None:
-        logs, followers = TaskLogs(), [Follower(), Follower()]
-        mine, theirs = logs.of(path), logs.of(path)
+        logs = TaskLogs()
+        followers = [Follower(), Follower()]
+        mine = logs.of(path)
+        theirs = logs.of(path)
         assert mine is theirs
         for follower in followers:
             mine.followers.add(follower)

@@ -30,7 +30,7 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     fenced = [Block(match[1], match[2]) for match in _FENCED.finditer(text)]
     indented = [
-        Block("", textwrap.dedent(found).strip("\n")) for found in _INDENTED.findall(_FENCED.sub("", text) + "\n")
+        Block("", textwrap.dedent(block).strip("\n")) for block in _INDENTED.findall(_FENCED.sub("", text) + "\n")
     ]
     return fenced + indented
 
@@ -42,7 +42,7 @@ def commands(page: Path) -> list[str]:
     """
     text = _FENCED.sub("", page.read_text())
     spans = [" ".join(span.split()) for span in _SPAN.findall(text)]
-    found = [span for span in spans if len(span.split()) > 2]
+    lines = [span for span in spans if len(span.split()) > 2]
     for block in blocks(page):
         if block.language not in ("", "sh", "console"):
             continue
@@ -51,5 +51,5 @@ def commands(page: Path) -> list[str]:
             words = line.removeprefix("$ ").split("&&")
             for word in words:
                 if prompted or re.match(r"\s*(\w+=\$\()?(autotune [a-z-]+( |$)|python scripts/|scripts/)", word):
-                    found.append(re.sub(r"\s+# .*", "", word).strip())
-    return found
+                    lines.append(re.sub(r"\s+# .*", "", word).strip())
+    return lines

@@ -32,9 +32,11 @@ def parse(words: list[str]) -> None:
         name, *words = words
         if name in ("--help", "--version"):
             return
-        found = command.get_command(None, name) if hasattr(command, "list_commands") else command.commands.get(name)
-        assert found is not None, f"no command {name}"
-        command = found
+        subcommand = (
+            command.get_command(None, name) if hasattr(command, "list_commands") else command.commands.get(name)
+        )
+        assert subcommand is not None, f"no command {name}"
+        command = subcommand
     with command.make_context("autotune", words, help_option_names=["-h", "--help"]):
         pass
 

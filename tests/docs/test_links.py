@@ -15,23 +15,23 @@ _SOURCE = re.compile(r"(?<!:)\b(?!lib/)(?:\w+/)+[a-z_0-9/-]+\.(?:py|sh)\b")  # n
 
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MkDocs make them."""
-    found = set()
+    names = set()
     for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.M):
-        found.add(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-"))
-    return found
+        names.add(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-"))
+    return names
 
 
 def broken(page: Path) -> list[str]:
     """The links of a page to files or headings that are not there."""
-    found = []
+    missing = []
     for link in _LINK.findall(re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.S)):
         if link.startswith("http"):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
-            found.append(link)
-    return found
+            missing.append(link)
+    return missing
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -50,8 +50,8 @@ class TestAnExportedModel:
         x = np.random.default_rng(8).standard_normal(SHAPE).astype(np.float32)
         (tmp_path / "x.bin").write_bytes(x.tobytes())
         subprocess.run([tmp_path / "main", "x.bin"], cwd=tmp_path, check=True, capture_output=True)
-        found = np.frombuffer((tmp_path / "output0.bin").read_bytes(), np.float32)
-        assert np.array_equal(found, np.ravel(exported.load()(x)))
+        output = np.frombuffer((tmp_path / "output0.bin").read_bytes(), np.float32)
+        assert np.array_equal(output, np.ravel(exported.load()(x)))
         linked = subprocess.run(["ldd", tmp_path / "main"], check=True, capture_output=True, text=True).stdout
         assert ("tvm" in linked) == (folder == "cpp")
 
@@ -68,13 +68,14 @@ class TestAnExportedModel:
             model()
 
     def test_serves_two_threads_and_two_models_in_one_process(self, exported: autotune.Exported) -> None:
-        model, other = exported.load(), exported.load()
+        model = exported.load()
+        other = exported.load()
         draw = np.random.default_rng(9).standard_normal
         given = [draw(SHAPE).astype(np.float32) for _ in range(16)]
         expected = [np.asarray(other(x)) for x in given]
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda pair: (model, other)[pair[0] % 2](pair[1]), enumerate(given)))
-        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+            outputs = list(pool.map(lambda pair: (model, other)[pair[0] % 2](pair[1]), enumerate(given)))
+        assert all(np.array_equal(a, b) for a, b in zip(outputs, expected, strict=True))
 
     def test_is_silent_and_runs_with_another_number_of_threads(self, exported: autotune.Exported) -> None:
         code = (

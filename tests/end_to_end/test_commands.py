@@ -100,14 +100,14 @@ def test_killed_at_random_it_ends_with_every_trial_once(user: User, tmp_path: Pa
     moments = random.Random(seed)
     user.settle("[measure]\ndisturbed_again = 0\n")
     user.ok("submit", space, "--trials", 12, "--trials-per-round", 3)
-    known = 0
+    logged = 0
     for _ in range(2):
         daemon = user.start("daemon", "run")
         time.sleep(moments.uniform(0.6, 1.6))
         kill_all(user.root, daemon)
         assert gone(user.root, within=5), "the commands end with the daemon"
-        assert sum(user.trials().values()) >= known, f"trials were lost (seed {seed})"
-        known = sum(user.trials().values())
+        assert sum(user.trials().values()) >= logged, f"trials were lost (seed {seed})"
+        logged = sum(user.trials().values())
     user.ok("daemon", "run", "--drain")
     (job,) = user.status()
     assert (job["state"], job["trials_done"]) == ("done", 12), f"seed {seed}"
@@ -171,14 +171,14 @@ def test_a_model_and_commands_end_with_their_budgets_after_ten_kills(user: User,
     user.settle("[measure]\ndisturbed_again = 0\n")
     user.ok("submit", space, "--trials", 40, "--trials-per-round", 4)
     user.ok("submit", models / "mlp.onnx", "--trials", 40, "--trials-per-round", 4)
-    known = 0
+    logged = 0
     for _ in range(10):
         daemon = user.start("daemon", "run")
         time.sleep(moments.uniform(0.8, 3.0))
         kill_all(user.root, daemon)
         assert gone(user.root, within=5)
-        assert sum(user.trials().values()) >= known, f"trials were lost (seed {seed})"
-        known = sum(user.trials().values())
+        assert sum(user.trials().values()) >= logged, f"trials were lost (seed {seed})"
+        logged = sum(user.trials().values())
     user.ok("daemon", "run", "--drain")
     assert [(job["state"], job["trials_done"]) for job in user.status()] == [("done", 40)] * 2, f"seed {seed}"
     assert set(user.trials().values()) == {1} and len(user.trials()) == 80, f"seed {seed}"

@@ -70,8 +70,8 @@ def zeros(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job(user):
-    (found,) = user.status()
-    return found
+    (shown,) = user.status()
+    return shown
 
 
 def trials(user):
@@ -135,7 +135,8 @@ def test_an_export_verifies_against_the_cpu_and_compares_no_times_with_it(user, 
 
 def run_with_wheels(script, stand_in):
     """Run it where the driver is in the loader's path, and the CUDA runtime is a Python package."""
-    folder, packages = stand_in.folder / "driver", stand_in.folder / "packages"
+    folder = stand_in.folder / "driver"
+    packages = stand_in.folder / "packages"
     (packages / "nvidia" / "cu13" / "lib").mkdir(parents=True)
     folder.mkdir()
     shutil.copy(stand_in.libraries / "libcuda.so.1", folder)
@@ -197,8 +198,8 @@ def test_a_hanging_kernel_costs_one_candidate_and_hidden_gpus_are_left_alone(use
 
 def test_doctor_says_in_one_line_what_is_wrong_with_a_gpu(user, gpus):
     gpus().fail("lost")
-    (found,) = (line for line in user.run("doctor").stdout.splitlines() if "cuda:0" in line)
-    assert found.startswith("note  a kernel that is known to be good fails on cuda:0 (Stand-In 90): ")
+    (note,) = (line for line in user.run("doctor").stdout.splitlines() if "cuda:0" in line)
+    assert note.startswith("note  a kernel that is known to be good fails on cuda:0 (Stand-In 90): ")
 
 
 def wait_until(holds, limit_s=120.0):

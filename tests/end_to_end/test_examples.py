@@ -21,11 +21,11 @@ X = "import numpy; x = numpy.zeros(SHAPE, numpy.float32)\n"
 
 def blocks(text: str) -> list[str]:
     """The fenced and indented blocks that begin with an import of autotune."""
-    found = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    found += re.findall(
+    texts = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    texts += re.findall(
         r"(?:^ {4}.*\n|^\n(?= {4}))+", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S) + "\n", re.M
     )
-    return [code for block in found if (code := textwrap.dedent(block).strip()).startswith("import autotune")]
+    return [code for block in texts if (code := textwrap.dedent(block).strip()).startswith("import autotune")]
 
 
 def bare(code: str) -> str:
@@ -35,13 +35,13 @@ def bare(code: str) -> str:
 
 def examples() -> dict[str, tuple[str, str]]:
     """Where the code stands first, and the code, by the code without comments: what two pages show runs once."""
-    found: dict[str, tuple[str, str]] = {}
+    by_code: dict[str, tuple[str, str]] = {}
     for at, code in enumerate(blocks(api.__doc__ or "")):
-        found.setdefault(bare(code), (f"autotune.api {at}", code))
+        by_code.setdefault(bare(code), (f"autotune.api {at}", code))
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for at, code in enumerate(blocks(page.read_text())):
-            found.setdefault(bare(code), (f"{page.name} {at}", code))
-    return found
+            by_code.setdefault(bare(code), (f"{page.name} {at}", code))
+    return by_code
 
 
 EXAMPLES = list(examples().values())

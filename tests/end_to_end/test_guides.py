@@ -68,13 +68,13 @@ def is_shell(block: Block) -> bool:
 
 def command_lines(page: str) -> list[str]:
     """The command lines of a page: those of shell blocks, and those after a prompt in blocks with output."""
-    found: list[str] = []
+    lines: list[str] = []
     for block in blocks(ROOT / page):
         if block.language == "console":
-            found += re.findall(r"^\$ (.*)$", block.text, re.M)
+            lines += re.findall(r"^\$ (.*)$", block.text, re.M)
         elif is_shell(block):
-            found += [line for line in block.text.splitlines() if line]
-    return found
+            lines += [line for line in block.text.splitlines() if line]
+    return lines
 
 
 def bare(line: str) -> str:
@@ -88,21 +88,26 @@ def chosen(table: dict[str, str] | Any, line: str) -> str | None:
 
 def script(guide: Guide) -> str:
     """What is run: each command line, or what stands for it, after a line that says which one it is."""
-    found = ["set -e"]
+    steps = ["set -e"]
     for line in map(bare, command_lines(guide.page)):
         if chosen(guide.elsewhere, line) is None:
             text = (chosen(guide.changes, line) or "{}").replace("{}", line)
             for old, new in guide.names.items():
                 text = text.replace(old, new)
-            found += [f"echo {shlex.quote('$ ' + line)}", text]
-    return "\n".join(found)
+            steps += [f"echo {shlex.quote('$ ' + line)}", text]
+    return "\n".join(steps)
 
 
 def write_model(path: Path, shapes: dict[str, Shape] | Any) -> None:
     """A model that has a product of each input with a constant, or a convolution where the input is an image."""
-    nodes, constants, given, made = [], [], [], []
+    nodes = []
+    constants = []
+    given = []
+    made = []
     for name, shape in shapes.items():
-        words, image, scalar = name in ("input_ids", "attention_mask"), len(shape) == 4, not shape
+        words = name in ("input_ids", "attention_mask")
+        image = len(shape) == 4
+        scalar = not shape
         element = TensorProto.INT64 if words or scalar else TensorProto.FLOAT
         given.append(helper.make_tensor_value_info(name, element, shape))
         made.append(helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, None))
@@ -278,10 +283,10 @@ def test_the_commands_of_a_guide_run(
 
 def test_every_page_with_command_lines_is_run() -> None:
     pages = ["README.md", "CONTRIBUTING.md", *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
-    known = {guide.page for guide in GUIDES}
-    left = [page for page in pages if command_lines(page) and page not in known and chosen(OTHERS, page) is None]
+    with_guide = {guide.page for guide in GUIDES}
+    left = [page for page in pages if command_lines(page) and page not in with_guide and chosen(OTHERS, page) is None]
     assert left == []
-    assert known <= set(pages)
+    assert with_guide <= set(pages)
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=[guide.page for guide in GUIDES])

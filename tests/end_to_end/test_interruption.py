@@ -17,7 +17,7 @@ TRIALS = 24
 
 def processes_of(root: Path) -> set[int]:
     """Every process that has this workspace on its command line, which the forked ones inherit."""
-    found = set()
+    pids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -26,8 +26,8 @@ def processes_of(root: Path) -> set[int]:
             except OSError:
                 continue
             if str(root).encode() in words and state != "Z":
-                found.add(int(entry.name))
-    return found - {os.getpid()}
+                pids.add(int(entry.name))
+    return pids - {os.getpid()}
 
 
 def kill_all(root: Path, daemon: subprocess.Popen[str]) -> None:
@@ -51,13 +51,13 @@ def test_killed_at_random_it_ends_with_every_trial_once(user, models, options):
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)
     user.ok("submit", models / "tiny_cnn.onnx", "--trials", TRIALS, "--trials-per-round", 4, *options)
-    known = 0
+    logged = 0
     for _ in range(5):
         daemon = user.start("daemon", "run")
         time.sleep(moments.uniform(0.5, 5))
         kill_all(user.root, daemon)
-        assert sum(user.trials().values()) >= known, f"trials were lost (seed {seed})"
-        known = sum(user.trials().values())
+        assert sum(user.trials().values()) >= logged, f"trials were lost (seed {seed})"
+        logged = sum(user.trials().values())
     user.ok("daemon", "run", "--drain")
     (job,) = user.status()
     assert (job["state"], job["trials_done"]) == ("done", TRIALS), f"seed {seed}"

@@ -21,10 +21,10 @@ SHELL = 'autotune() { "$PYTHON" -m autotune "$@"; }; python() { "$PYTHON" "$@"; 
 
 def commands(page: str) -> list[str]:
     """The command lines of a page: those of shell blocks, and those after a prompt in the others."""
-    found = []
+    lines = []
     for language, block in re.findall(r"^```(sh|console)\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S):
-        found += re.findall(r"^\$ (.*)$" if language == "console" else r"^(.*)$", block, re.M)
-    return [line for line in found if line]
+        lines += re.findall(r"^\$ (.*)$" if language == "console" else r"^(.*)$", block, re.M)
+    return [line for line in lines if line]
 
 
 def form(line: str) -> str:
@@ -36,12 +36,13 @@ def shown(page: str) -> set[str]:
     """The forms of the lines of output that a page shows, but for those that name a task or a budget of the model."""
     text = (ROOT / page).read_text()
     lines = [line for block in re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
-    found = {form(line) for line in lines if not line.startswith(("$ ", "..."))}
-    return {line for line in found if "NCHWc" not in line and " trials" not in line and "llvm done" not in line}
+    forms = {form(line) for line in lines if not line.startswith(("$ ", "..."))}
+    return {line for line in forms if "NCHWc" not in line and " trials" not in line and "llvm done" not in line}
 
 
 def test_the_quickstart_is_a_part_of_getting_started() -> None:
-    quickstart, rest = commands("README.md"), iter(commands("docs/getting-started.md"))
+    quickstart = commands("README.md")
+    rest = iter(commands("docs/getting-started.md"))
     assert len(quickstart) == 5
     assert [line for line in quickstart if line not in rest] == []
     assert shown("README.md") <= shown("docs/getting-started.md")

@@ -75,8 +75,8 @@ def exported(several: User) -> autotune.Exported:
 
 def expected(several: User, batch: int) -> np.ndarray:
     session = onnxruntime.InferenceSession(str(several.root / "net.onnx"), providers=["CPUExecutionProvider"])
-    found: np.ndarray = session.run(None, inputs(batch))[0]
-    return found
+    output: np.ndarray = session.run(None, inputs(batch))[0]
+    return output
 
 
 def test_a_task_of_both_is_tuned_once(several: User) -> None:
@@ -151,8 +151,8 @@ def test_the_script_runs_the_entry_that_fits(
 
 
 def test_a_dry_run_shows_the_tasks_of_all(several: User) -> None:
-    found = json.loads(several.ok("submit", several.root / "net.onnx", "--dim", "batch=1,4", "--dry-run", "--json"))
-    assert len(found["entries"]) == 2 and max(task["weight"] for task in found["tasks"]) == 2
+    preview = json.loads(several.ok("submit", several.root / "net.onnx", "--dim", "batch=1,4", "--dry-run", "--json"))
+    assert len(preview["entries"]) == 2 and max(task["weight"] for task in preview["tasks"]) == 2
     refused = several.run("submit", several.root / "net.onnx", "--dim", f"batch={','.join(map(str, range(1, 18)))}")
     assert refused.returncode == 2 and "17 combinations of shapes; a job takes 16 at most" in refused.stderr
 
@@ -162,8 +162,8 @@ def test_a_level_is_met_when_every_entry_is_as_fast(several: User) -> None:
     words = ("--dim", "batch=1,4", "--stop-at", "1s", "--name", "fast", "--quiet")
     several.ok("submit", several.root / "net.onnx", *words)
     several.ok("daemon", "run", "--drain")
-    found = several.status()[-1]
-    assert (found["state"], found["name"]) == ("done", "fast") and found["reason"].startswith("target latency reached")
+    shown = several.status()[-1]
+    assert (shown["state"], shown["name"]) == ("done", "fast") and shown["reason"].startswith("target latency reached")
     paths = autotune.open_job("fast", several.root).paths
     confirmed = read_confirmation(paths)
     assert confirmed is not None and len(confirmed.times_ms) == 5

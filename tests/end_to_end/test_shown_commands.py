@@ -72,8 +72,8 @@ def is_run(line: str, lines: list[str]) -> bool:
     if " ".join(line.split()) in lines:
         return True
     shown = form(line)
-    found = [form(ran) for ran in lines]
-    return shown is not None and any(ran and ran[0] == shown[0] and shown[1] <= ran[1] for ran in found)
+    forms = [form(ran) for ran in lines]
+    return shown is not None and any(ran and ran[0] == shown[0] and shown[1] <= ran[1] for ran in forms)
 
 
 @pytest.mark.parametrize("line", SHOWN)
@@ -97,7 +97,7 @@ def test_no_reason_is_of_a_command_that_no_page_shows() -> None:
 
 def test_the_tests_that_run_a_command_name_it() -> None:
     for key, reason in ELSEWHERE.items():
-        found = form(key)
-        words = [*found[0].split(), *found[1]] if found else [Path(key.split()[-1]).stem]
+        parsed = form(key)
+        words = [*parsed[0].split(), *parsed[1]] if parsed else [Path(key.split()[-1]).stem]
         for test in re.findall(r"tests/\S+\.py", reason):
             assert [word for word in words if word not in (ROOT / test).read_text()] == [], test

@@ -17,12 +17,12 @@ from .conftest import User
 
 def intervals(jobs: list[JobPaths], workspace: Workspace, kind: str) -> list[tuple[float, float]]:
     """When the stages of a kind ran, from the journals."""
-    found = []
+    spans = []
     for job in jobs:
         for event in events(job, follow=False):
             if isinstance(event, StageEvent) and event.kind == kind:
-                found.append((event.at - event.seconds, event.at))
-    return found
+                spans.append((event.at - event.seconds, event.at))
+    return spans
 
 
 def test_two_devices_drain_three_jobs_with_every_trial_once(workspace, make_job, simulate):
@@ -60,7 +60,7 @@ def test_a_job_ends_when_the_whole_model_was_found_to_be_fast_enough(workspace, 
     (shown,) = user.status()
     assert shown["state"] == "done" and shown["reason"].startswith("target latency reached: the whole model takes 1.")
     confirmed = [event.summary for event in events(job, follow=False) if getattr(event, "kind", "") == "confirm"]
-    met = [found["met"] for found in confirmed if "met" in found]  # two rounds may end, and be confirmed, at once
+    met = [summary["met"] for summary in confirmed if "met" in summary]  # two rounds may end, and be confirmed, at once
     assert met[-1] and not all(met)
     assert 0 < shown["trials_done"] < 100_000
     assert sum(user.trials().values()) == shown["trials_done"]
@@ -89,8 +89,8 @@ def searches_alone(workspace: Workspace) -> bool:
         stages = json.loads(workspace.daemon_info.read_text())["running"]
     except (FileNotFoundError, KeyError):
         return False
-    found = [(stage["kind"], stage["round"] > 0, time.time() - stage["started_at"] > 2.0) for stage in stages]
-    return found == [("search", True, True)]
+    running = [(stage["kind"], stage["round"] > 0, time.time() - stage["started_at"] > 2.0) for stage in stages]
+    return running == [("search", True, True)]
 
 
 def workers_of(daemon: int) -> list[int]:

@@ -75,10 +75,10 @@ def test_damaged_jobs_keep_nobody_from_ending_and_go_on_when_they_are_mended(
 
     first = user.run("daemon", "run", "--drain")
     assert first.returncode == 0 and "Traceback" not in first.stderr, first.stderr
-    found = states(user)
-    assert {id: found[id] for id in (1, 4, 5)} == dict.fromkeys((1, 4, 5), ("done", TRIALS)), first.stderr
-    assert found[3] == ("held", 0), "one that was to be held must not start by damage"
-    assert {found[2][0], found[9][0]} == {"failed"} and "job 9" in first.stderr and "job 2" in first.stderr
+    ended = states(user)
+    assert {id: ended[id] for id in (1, 4, 5)} == dict.fromkeys((1, 4, 5), ("done", TRIALS)), first.stderr
+    assert ended[3] == ("held", 0), "one that was to be held must not start by damage"
+    assert {ended[2][0], ended[9][0]} == {"failed"} and "job 9" in first.stderr and "job 2" in first.stderr
     assert stage.stage(0, 0).with_name("t000-r0000.json.damaged").read_text() == "{"
     assert not stage.artifacts_of(0, 0).exists()
 

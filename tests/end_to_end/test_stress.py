@@ -29,9 +29,9 @@ STORM = 24
 
 @pytest.fixture
 def seed() -> int:
-    found = random.SystemRandom().randrange(10**6)
-    print(f"seed {found}")  # noqa: T201  pytest shows it when the test fails
-    return found
+    drawn = random.SystemRandom().randrange(10**6)
+    print(f"seed {drawn}")  # noqa: T201  pytest shows it when the test fails
+    return drawn
 
 
 @pytest.fixture

@@ -44,8 +44,8 @@ def test_every_point_is_there_once_after_two_kills(user: User, models: Path, tmp
     suite.write_text(SUITE.replace("mlp.onnx", str(models / "mlp.onnx")))
     kill_when(user, suite, lambda: len(list(user.root.glob("jobs/0*"))) >= 2)
     kill_when(user, suite, lambda: len(list(user.root.glob("logs/tuning/*/*.jsonl"))) >= 2)
-    found = json.loads(user.ok("sweep", suite, "--json"))
-    assert [(point["strategy"], point["seed"], point["state"]) for point in found["points"]] == [
+    result = json.loads(user.ok("sweep", suite, "--json"))
+    assert [(point["strategy"], point["seed"], point["state"]) for point in result["points"]] == [
         (strategy, seed, "done") for strategy in ("random", "beam") for seed in (0, 1, 2)
     ]
     assert len(user.status()) == 6 and sum(user.trials().values()) == 6 * 12
@@ -53,5 +53,5 @@ def test_every_point_is_there_once_after_two_kills(user: User, models: Path, tmp
     assert len({spec.target_key for spec in specs}) == 6, "points share no trials"
     assert user.run("check").returncode == 0, "no log has a candidate twice"
     before = user.trials()
-    assert json.loads(user.ok("sweep", suite, "--json")) == found
+    assert json.loads(user.ok("sweep", suite, "--json")) == result
     assert user.trials() == before

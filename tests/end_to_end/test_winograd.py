@@ -20,8 +20,8 @@ def test_it_is_tuned_verified_and_handed_over(user, model, tmp_path):
     assert (job["state"], job["trials_done"]) == ("done", 4)
     (task,) = (task for task in job["tasks"] if task["name"].startswith("winograd"))
     assert task["best_us"] > 0
-    found = json.loads(user.ok("export", "last", "--output", tmp_path / "out", "--json"))
-    assert found["largest_relative_error"] < 1e-4
+    report = json.loads(user.ok("export", "last", "--output", tmp_path / "out", "--json"))
+    assert report["largest_relative_error"] < 1e-4
     user.settle("tolerance = 1e-12\n")  # the last section of the file is [export]
     refused = user.run("export", "last", "--output", tmp_path / "exact")
     assert refused.returncode == 1

@@ -79,7 +79,8 @@ def test_a_daemon_on_a_full_disk_pauses_and_goes_on_when_there_is_room(
     play: Callable[[str], subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     done = play(_FULL)
-    said, logged = done.stdout, (tmp_path / "daemon.log").read_text()
+    said = done.stdout
+    logged = (tmp_path / "daemon.log").read_text()
     assert "the daemon pauses: " in said and "; paused: " in said, said + done.stderr
     assert "hold: 1" in said and "no space left on device" in done.stderr, said + done.stderr
     assert ".tmp" not in said, "what was not written left something behind"

@@ -73,7 +73,8 @@ def ends_well(user: User, log: Path) -> None:
 
 
 def test_no_linker_and_then_one(user: User, serve: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
-    tools, linker = tmp_path / "tools", find_linker()
+    tools = tmp_path / "tools"
+    linker = find_linker()
     tools.mkdir()
     serve(PATH=str(tools), TMPDIR=str(tmp_path / "missing"))  # Python and TVM go on with /tmp
     until(lambda: first(user).reason.startswith("blocked: nothing can be compiled here: no linker in PATH"))

@@ -21,9 +21,9 @@ from .conftest import Scene
 
 def first_worker(scene: Scene, daemon: subprocess.Popen[bytes]) -> int:
     """The worker itself, and none of the children that it forks."""
-    found = [pid for pid in workers(scene.workspace) if parent(pid) == daemon.pid]
-    assert found
-    return found[0]
+    started = [pid for pid in workers(scene.workspace) if parent(pid) == daemon.pid]
+    assert started
+    return started[0]
 
 
 def parent(pid: int) -> int | None:

@@ -47,20 +47,21 @@ ARGS = [["TENSOR", "float32", [SIZE]]] * 2
 
 def test_a_good_kernel_is_right_on_every_gpu(target):
     for gpu in cuda_devices():
-        found = check_gpu({**target, "arch": gpu.arch}, gpu)
-        assert found.launch_us is not None and found.launch_us > 0
+        checked = check_gpu({**target, "arch": gpu.arch}, gpu)
+        assert checked.launch_us is not None and checked.launch_us > 0
 
 
 def test_an_illegal_access_is_blamed_on_the_kernel_that_made_it(target, tmp_path):
-    good, bad = copy_of(target, tmp_path / "good.so", 1), copy_of(target, tmp_path / "bad.so", 1 << 40)
+    good = copy_of(target, tmp_path / "good.so", 1)
+    bad = copy_of(target, tmp_path / "bad.so", 1 << 40)
 
     def prepare():
         cuda_devices()[0].take()
         runner = GpuRunner(open_device("cuda"), Timing(1, 2, 1), spin_up_ms=50)
         return lambda library: runner.time(library, ARGS, None)
 
-    found = list(isolated([good, bad, good], prepare, limit_s=60, retried=("crash",)))
-    assert [outcome.kind for _, outcome in found] == ["ok", "crash", "ok"]
-    assert "illegal" in found[1][1].reason
-    first, last = (statistics.median(found[index][1].value) for index in (0, 2))
+    outcomes = list(isolated([good, bad, good], prepare, limit_s=60, retried=("crash",)))
+    assert [outcome.kind for _, outcome in outcomes] == ["ok", "crash", "ok"]
+    assert "illegal" in outcomes[1][1].reason
+    first, last = (statistics.median(outcomes[index][1].value) for index in (0, 2))
     assert all(math.isfinite(time) and time > 0 for time in (first, last))

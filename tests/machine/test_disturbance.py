@@ -38,7 +38,8 @@ def test_a_tick_or_two_in_a_short_measurement_say_nothing():
 
 
 def test_a_clock_that_falls():
-    fast, slow = replace(BEFORE, mhz=3500.0), replace(ALONE, mhz=2100.0)
+    fast = replace(BEFORE, mhz=3500.0)
+    slow = replace(ALONE, mhz=2100.0)
     assert disturbance(fast, slow, 2) == "the clock of its CPUs fell from 3500 to 2100 MHz"
     assert disturbance(slow, replace(fast, at=102.0), 2) == "", "and one that rises disturbs nobody"
 

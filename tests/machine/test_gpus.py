@@ -29,7 +29,7 @@ ALL = (H200, A100, OTHER)
 
 
 @pytest.mark.parametrize(
-    ("setting", "found"),
+    ("setting", "seen"),
     [
         (None, ALL),
         ("", ()),
@@ -41,8 +41,8 @@ ALL = (H200, A100, OTHER)
         ("-1", ()),
     ],
 )
-def test_what_the_variable_lets_through(setting: str | None, found: tuple[CudaDevice, ...]) -> None:
-    assert visible(ALL, setting) == found
+def test_what_the_variable_lets_through(setting: str | None, seen: tuple[CudaDevice, ...]) -> None:
+    assert visible(ALL, setting) == seen
 
 
 def test_a_process_takes_a_gpu_by_its_uuid(monkeypatch: pytest.MonkeyPatch) -> None:

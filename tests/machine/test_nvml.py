@@ -58,7 +58,9 @@ def measured(libraries: Path, tmp_path: Path) -> Callable[..., Any]:
 
 @needs_stand_in
 def test_a_measurement_beside_another_process_is_made_again_until_it_is_gone(measured: Callable[..., Any]) -> None:
-    busy, idle, gone = (1980, 0, 4711, 60), (1980, 0, 4711, 0), (1980, 0, 0, 0)
+    busy = (1980, 0, 4711, 60)
+    idle = (1980, 0, 4711, 0)
+    gone = (1980, 0, 0, 0)
     assert measured(gone, busy, idle, gone) == [[1, ""]]
     assert measured(busy) == [[2, "other processes used 60% of the GPU"]]
     assert measured(idle) == [[0, ""]], "a process that only waits disturbs nobody"

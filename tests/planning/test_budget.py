@@ -172,7 +172,8 @@ class TestStopAt:
 
 class TestAutomaticTrials:
     def test_grows_with_the_tasks_but_a_small_one_adds_little(self) -> None:
-        one, two = automatic_trials([TaskWork(1.0)]), automatic_trials([TaskWork(1.0), TaskWork(1.0)])
+        one = automatic_trials([TaskWork(1.0)])
+        two = automatic_trials([TaskWork(1.0), TaskWork(1.0)])
         assert one < automatic_trials([TaskWork(1.0), TaskWork(0.001)]) < two < 2 * one
 
     def test_does_not_depend_on_the_unit_of_work_nor_need_any(self) -> None:
@@ -199,7 +200,8 @@ class TestMoreTrialsWouldGainLittle:
         assert not settled(asking(flat(40), flat(2, weight=99)))
 
     def test_a_task_that_computes_slower_than_the_fastest_needs_more_trials(self) -> None:
-        fast, slow = replace(flat(40), gflop=1.0), replace(flat(40), gflop=0.3)
+        fast = replace(flat(40), gflop=1.0)
+        slow = replace(flat(40), gflop=0.3)
         assert settled(asking(fast, fast))
         assert not settled(asking(fast, slow))
 
@@ -224,5 +226,5 @@ class TestMoreTrialsWouldGainLittle:
         assert settled(asking(timed(*(math.inf,) * 20, *(100.0,) * 20)))
 
     def test_a_fresh_job_goes_by_its_own_trials(self) -> None:
-        known = TaskView("key", 1, trials=4, running_best=(100.0,) * 400)
-        assert not settled(asking(known))
+        view = TaskView("key", 1, trials=4, running_best=(100.0,) * 400)
+        assert not settled(asking(view))

@@ -72,16 +72,16 @@ class TestEstimates:
     def test_a_job_is_forgotten_and_its_tasks_are_not(self) -> None:
         estimates = learnt(32.0)
         estimates.forget("1")
-        assert [set(known.subjects) for known in estimates.known.values()] == [{"1/a"}]
+        assert [set(estimate.subjects) for estimate in estimates.known.values()] == [{"1/a"}]
 
     def test_of_very_many_tasks_those_used_last_are_kept(self) -> None:
         estimates = Estimates()
         for task in range(5000):
             estimates.add("build", "cuda", ("1", f"1/{task}"), 16, 1.0)
-        (known,) = estimates.known.values()
-        assert len(known.subjects) == 4000
-        assert {"1", "1/4999"} <= set(known.subjects)
-        assert "1/0" not in known.subjects
+        (estimate,) = estimates.known.values()
+        assert len(estimate.subjects) == 4000
+        assert {"1", "1/4999"} <= set(estimate.subjects)
+        assert "1/0" not in estimate.subjects
 
     def test_it_can_be_written_down(self) -> None:
         estimates = learnt(3.0, 4.0, 9.0)

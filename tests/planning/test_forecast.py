@@ -21,11 +21,11 @@ def job(id: int, trials: int = 64, device: str = "cuda", submitted_at: float = 0
 
 
 def estimates() -> Estimates:
-    known = Estimates()
+    learnt = Estimates()
     for kind, seconds in SECONDS.items():
         for device in ("cpu", "cuda"):
-            known.add(kind, device, (), 16, seconds)
-    return known
+            learnt.add(kind, device, (), 16, seconds)
+    return learnt
 
 
 def forecast(
@@ -80,7 +80,8 @@ def test_what_has_run_for_a_while_is_done_by_as_much() -> None:
 
 
 def test_a_planner_forecasts_for_a_later_time_and_with_what_it_has_started() -> None:
-    planner, view = Planner(GPUS, get("interleave"), estimates()), job(1)
+    planner = Planner(GPUS, get("interleave"), estimates())
+    view = job(1)
     (first, _) = planner.plan([view], [], now=10.0).starts
     started = RunningView(first.stage.id, first.stage.kind, first.cpus, first.count, first.device, 10.0)
     later = planner.forecast(13.0, [started])
@@ -97,8 +98,8 @@ def test_a_job_without_its_device_has_no_end() -> None:
 
 def test_a_thousand_jobs_are_no_work() -> None:
     """Each is compared with its like by sorting, not one by one."""
-    found = forecast("predictive", *(job(id) for id in range(1, 1001)))
-    assert max(found.values()) == pytest.approx(1000 * 32.0)
+    seconds = forecast("predictive", *(job(id) for id in range(1, 1001)))
+    assert max(seconds.values()) == pytest.approx(1000 * 32.0)
 
 
 @pytest.mark.parametrize(

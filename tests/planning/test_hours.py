@@ -40,16 +40,16 @@ def test_a_window_opens_and_closes(now: str, then: str) -> None:
 
 def test_outside_the_window_all_jobs_wait_for_it_but_those_without_a_device() -> None:
     plan = Plan((), {1: CPU, 2: Reason("no-device", device="cuda"), 3: TURN})
-    found = NIGHT.explained(plan, at("12:00"))
+    explained = NIGHT.explained(plan, at("12:00"))
     window = Reason("window", opens_at=at("22:00"))
-    assert found.waits == {1: window, 2: Reason("no-device", device="cuda"), 3: window}
-    assert found.late == {1, 3}
+    assert explained.waits == {1: window, 2: Reason("no-device", device="cuda"), 3: window}
+    assert explained.late == {1, 3}
 
 
 def test_inside_the_window_jobs_that_would_not_end_in_time_wait_for_the_next() -> None:
-    found = NIGHT.explained(Plan((), {1: TURN, 2: TURN}, frozenset({2})), at("06:59"))
-    assert found.waits == {1: TURN, 2: Reason("window", opens_at=at("22:00"))}
-    assert found.late == {2}
+    explained = NIGHT.explained(Plan((), {1: TURN, 2: TURN}, frozenset({2})), at("06:59"))
+    assert explained.waits == {1: TURN, 2: Reason("window", opens_at=at("22:00"))}
+    assert explained.late == {2}
 
 
 def test_work_goes_on_the_next_night() -> None:

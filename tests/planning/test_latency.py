@@ -20,7 +20,8 @@ LEAST = 100.0
 
 def made(rng: random.Random, trials: int, far: float = 3.0) -> tuple[float, ...]:
     """A curve that falls towards the least possible, in steps and with luck, from so many times as far above it."""
-    luck, best = rng.lognormvariate(0.0, 0.5), list[float]()
+    luck = rng.lognormvariate(0.0, 0.5)
+    best = list[float]()
     for n in range(1, trials + 1):
         us = LEAST * (1 + far * luck * rng.lognormvariate(0.0, 0.3) / n**0.4)
         best.append(min(us, best[-1] if best else ENDLESS))
@@ -35,13 +36,13 @@ def model(seed: int, trials: int, tasks: int = 10) -> list[Curve]:
 
 
 def known(curves: list[Curve], trials: int) -> Forecast:
-    found = forecast(curves, trials, 8)
-    assert found is not None
-    return found
+    result = forecast(curves, trials, 8)
+    assert result is not None
+    return result
 
 
-def width(found: Forecast) -> float:
-    return (found.high_ms - found.low_ms) / found.median_ms
+def width(expected: Forecast) -> float:
+    return (expected.high_ms - expected.low_ms) / expected.median_ms
 
 
 def ends(seed: int) -> tuple[Forecast, float]:
@@ -52,16 +53,16 @@ def ends(seed: int) -> tuple[Forecast, float]:
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
-    found = [ends(seed) for seed in range(120)]
-    held = sum(forecast.low_ms <= truth <= forecast.high_ms for forecast, truth in found) / len(found)
+    pairs = [ends(seed) for seed in range(120)]
+    held = sum(forecast.low_ms <= truth <= forecast.high_ms for forecast, truth in pairs) / len(pairs)
     assert 0.7 <= held <= 1.0
 
 
 def test_the_median_is_nearer_than_no_change() -> None:
-    found = [ends(seed) for seed in range(60)]
-    error = statistics.fmean(abs(forecast.median_ms - truth) for forecast, truth in found)
+    pairs = [ends(seed) for seed in range(60)]
+    error = statistics.fmean(abs(forecast.median_ms - truth) for forecast, truth in pairs)
     same = [sum(curve.best[31] for curve in model(seed, 64)) / 1e3 for seed in range(60)]
-    assert error < statistics.fmean(abs(before - truth) for before, (_, truth) in zip(same, found, strict=True))
+    assert error < statistics.fmean(abs(before - truth) for before, (_, truth) in zip(same, pairs, strict=True))
 
 
 def test_a_task_far_from_the_least_possible_gains_more() -> None:
@@ -71,8 +72,10 @@ def test_a_task_far_from_the_least_possible_gains_more() -> None:
 
 
 def test_many_tasks_together_are_more_certain_than_one() -> None:
-    fast, slow = Curve(1, (100.0,) * 16, gflop=1.0), Curve(1, (400.0,) * 16, gflop=1.0)
-    few, many = known([fast, slow], 16), known([fast] * 16 + [slow] * 16, 256)
+    fast = Curve(1, (100.0,) * 16, gflop=1.0)
+    slow = Curve(1, (400.0,) * 16, gflop=1.0)
+    few = known([fast, slow], 16)
+    many = known([fast] * 16 + [slow] * 16, 256)
     assert width(many) < 0.5 * width(few)
 
 
@@ -83,8 +86,9 @@ def test_without_operations_it_is_expected_to_gain_little() -> None:
 @given(st.integers(1, 2000), st.integers(0, 5000), st.integers(0, 9))
 def test_a_forecast_never_says_that_a_model_becomes_slower(trials: int, more: int, seed: int) -> None:
     curves = [Curve(2, made(random.Random(seed), trials), gflop=1.0)]
-    found, now = known(curves, more), 2 * curves[0].best[-1] / 1e3
-    assert 0 < found.low_ms <= found.median_ms <= found.high_ms <= now * (1 + 1e-12)
+    expected = known(curves, more)
+    now = 2 * curves[0].best[-1] / 1e3
+    assert 0 < expected.low_ms <= expected.median_ms <= expected.high_ms <= now * (1 + 1e-12)
 
 
 def test_without_more_trials_nothing_changes() -> None:
@@ -92,7 +96,8 @@ def test_without_more_trials_nothing_changes() -> None:
 
 
 def test_more_trials_bring_more_and_are_less_certain() -> None:
-    few, many = known(model(3, 32), 64), known(model(3, 32), 4000)
+    few = known(model(3, 32), 64)
+    many = known(model(3, 32), 4000)
     assert many.median_ms < few.median_ms
     assert many.high_ms - many.low_ms > few.high_ms - few.low_ms
 

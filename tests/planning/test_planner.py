@@ -91,8 +91,8 @@ class TestFinishBeforeBegin:
 
 class TestMeasuringOnTheCpu:
     def test_it_gets_every_cpu(self) -> None:
-        found = plan([job(("measure", task()))], [], TWO)
-        assert [(start.stage.kind, start.cpus) for start in found.starts] == [("measure", (0, 1))]
+        planned = plan([job(("measure", task()))], [], TWO)
+        assert [(start.stage.kind, start.cpus) for start in planned.starts] == [("measure", (0, 1))]
 
     def test_nothing_starts_beside_it(self) -> None:
         view = job(("measure", task()), ("build", task()), ("search", task()))
@@ -119,42 +119,47 @@ class TestMeasuringOnTheCpu:
 
 class TestMeasuringOnCuda:
     def test_it_takes_one_cpu_and_others_go_on_beside_it(self) -> None:
-        gpu, cpu = job(("measure", task()), device="cuda"), job(("build", task()), id=2)
-        found = plan([gpu, cpu], [], GPU)
-        assert [(start.stage.id.job, len(start.cpus)) for start in found.starts] == [(1, 1), (2, 1)]
+        gpu = job(("measure", task()), device="cuda")
+        cpu = job(("build", task()), id=2)
+        planned = plan([gpu, cpu], [], GPU)
+        assert [(start.stage.id.job, len(start.cpus)) for start in planned.starts] == [(1, 1), (2, 1)]
 
     def test_a_device_measures_one_round_at_a_time(self) -> None:
         first, second = (job(("measure", task()), id=id, device="cuda") for id in (1, 2))
-        found = plan([first, second], [], GPU)
-        assert started(found) == [(1, 0, "measure")]
-        assert found.waits == {2: Reason("device", device="cuda")}
+        planned = plan([first, second], [], GPU)
+        assert started(planned) == [(1, 0, "measure")]
+        assert planned.waits == {2: Reason("device", device="cuda")}
 
     def test_without_a_device_it_waits_and_says_so_while_others_go_on(self) -> None:
-        gpu, cpu = job(("measure", task()), device="cuda"), job(("search", task()), id=2)
-        found = plan([gpu, cpu], [], TWO)
-        assert started(found) == [(2, 0, "search")]
-        assert found.waits == {1: Reason("no-device", device="cuda")}
+        gpu = job(("measure", task()), device="cuda")
+        cpu = job(("search", task()), id=2)
+        planned = plan([gpu, cpu], [], TWO)
+        assert started(planned) == [(2, 0, "search")]
+        assert planned.waits == {1: Reason("no-device", device="cuda")}
 
     def test_without_a_device_its_rounds_take_no_room_from_others(self) -> None:
-        gpu, cpu = job(*[("measure", task())] * 30, device="cuda", trials=999), job(("search", task()), id=2)
+        gpu = job(*[("measure", task())] * 30, device="cuda", trials=999)
+        cpu = job(("search", task()), id=2)
         assert started(plan([gpu, cpu], [], TWO)) == [(2, 0, "search")]
 
 
 class TestSharedTasks:
     def test_a_task_of_two_jobs_is_begun_once(self) -> None:
         first, second = (job(("search", task("same")), id=id) for id in (1, 2))
-        found = plan([first, second], [], TWO)
-        assert started(found) == [(1, 0, "search")]
-        assert found.waits == {2: TASK}
+        planned = plan([first, second], [], TWO)
+        assert started(planned) == [(1, 0, "search")]
+        assert planned.waits == {2: TASK}
 
     @pytest.mark.parametrize("at", ["build", "measure", "train"])
     def test_it_is_busy_while_a_round_of_it_waits_or_runs(self, at: Kind) -> None:
-        other, view = job((at, task("same")), id=2), job(("search", task("same")))
+        other = job((at, task("same")), id=2)
+        view = job(("search", task("same")))
         assert (1, 0, "search") not in started(plan([other, view], [], TWO))
         assert (1, 0, "search") not in started(plan([other, view], [running(at, 0, job=2)], TWO))
 
     def test_tasks_of_its_own_go_on(self) -> None:
-        other, view = job(("train", task("same")), id=2), job(("search", task("same")), ("search", task("own")))
+        other = job(("train", task("same")), id=2)
+        view = job(("search", task("same")), ("search", task("own")))
         assert started(plan([other, view], [running("train", 0, job=2)], TWO)) == [(1, 1, "search")]
 
     def test_one_job_with_the_same_task_twice_begins_it_once(self) -> None:
@@ -167,16 +172,16 @@ class TestSharedTasks:
 
 class TestBudget:
     def test_a_search_is_asked_for_no_more_than_is_left(self) -> None:
-        found = plan([job(("search", task(trials=30)), trials=33)], [], ONE)
-        assert [start.count for start in found.starts] == [3]
+        planned = plan([job(("search", task(trials=30)), trials=33)], [], ONE)
+        assert [start.count for start in planned.starts] == [3]
 
     def test_searches_that_start_together_share_what_is_left(self) -> None:
-        found = plan([job(*[("search", task(trials=10))] * 4, trials=46)], [], MachineResources((0, 1, 2, 3)))
-        assert [start.count for start in found.starts] == [4, 2]
+        planned = plan([job(*[("search", task(trials=10))] * 4, trials=46)], [], MachineResources((0, 1, 2, 3)))
+        assert [start.count for start in planned.starts] == [4, 2]
 
     def test_the_first_rounds_of_a_small_budget_reach_every_task(self) -> None:
-        found = plan([job(*[("search", task())] * 5, trials=5)], [], MachineResources(tuple(range(5))))
-        assert sorted(start.stage.id.task for start in found.starts) == [0, 1, 2, 3, 4]
+        planned = plan([job(*[("search", task())] * 5, trials=5)], [], MachineResources(tuple(range(5))))
+        assert sorted(start.stage.id.task for start in planned.starts) == [0, 1, 2, 3, 4]
 
     def test_an_untried_task_goes_before_one_whose_trials_failed(self) -> None:
         failing = task(best=math.inf, trials=1)
@@ -198,7 +203,8 @@ class TestBudget:
 
 class TestPriority:
     def test_the_job_of_higher_priority_goes_first(self) -> None:
-        low, high = job(("search", task())), job(("search", task()), id=2, priority=1)
+        low = job(("search", task()))
+        high = job(("search", task()), id=2, priority=1)
         assert started(plan([low, high], [], ONE)) == [(2, 0, "search")]
 
     def test_the_older_of_equals_goes_first(self) -> None:
@@ -210,7 +216,8 @@ class TestPriority:
         assert started(plan([job(*rounds)], [], ONE)) == [(1, 1, "search")]  # type: ignore[arg-type]
 
     def test_a_lower_priority_uses_what_the_higher_leaves(self) -> None:
-        low, high = job(("search", task())), job(("search", task()), id=2, priority=1)
+        low = job(("search", task()))
+        high = job(("search", task()), id=2, priority=1)
         assert started(plan([low, high], [], TWO)) == [(2, 0, "search"), (1, 0, "search")]
 
 
@@ -239,8 +246,8 @@ class TestPurity:
         assert plan([], [], TWO) == Plan((), {})
 
     def test_a_running_stage_of_a_job_that_is_gone_keeps_its_cpu(self) -> None:
-        found = plan([job(("search", task()), ("search", task()))], [running("search", 1, job=9)], TWO)
-        assert [start.cpus for start in found.starts] == [(0,)]
+        planned = plan([job(("search", task()), ("search", task()))], [running("search", 1, job=9)], TWO)
+        assert [start.cpus for start in planned.starts] == [(0,)]
 
 
 def test_a_start_names_the_stage_it_starts() -> None:
@@ -258,5 +265,5 @@ class TestConfirming:
     def test_it_waits_until_the_cpus_are_free(self) -> None:
         view = JobView(1, "cpu", (TaskView("a", 1),), (StageView(StageId(1, 0, 3), "confirm"),), 64, 8, 0, 0.01)
         busy = RunningView(StageId(2, 0, 0), "build", (0,))
-        found = plan([view], [busy], TWO)
-        assert (found.starts, found.waits[1].kind) == ((), "device")
+        planned = plan([view], [busy], TWO)
+        assert (planned.starts, planned.waits[1].kind) == ((), "device")

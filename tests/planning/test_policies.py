@@ -23,8 +23,8 @@ def job(id: int, *kinds: Kind, device: str = "cuda", done: int = 4, **more: Any)
     return JobView(id, device, tasks, stages, 400, 4, 0, 0.01, **more)
 
 
-def started(found: Plan) -> list[tuple[int, int, Kind]]:
-    return [(start.stage.id.job, start.stage.id.task, start.stage.kind) for start in found.starts]
+def started(chosen: Plan) -> list[tuple[int, int, Kind]]:
+    return [(start.stage.id.job, start.stage.id.task, start.stage.kind) for start in chosen.starts]
 
 
 def planned(name: str, *jobs: JobView, running: tuple[RunningView, ...] = (), now: float = 0.0) -> Plan:
@@ -60,13 +60,13 @@ class TestSequential:
 
 class TestUncoordinated:
     def test_every_job_runs_one_round_and_nobody_waits(self) -> None:
-        found = planned("uncoordinated", *(job(id, "search", "search") for id in range(9)))
-        assert started(found) == [(id, 0, "search") for id in range(9)]
-        assert not any(start.lease for start in found.starts)
+        chosen = planned("uncoordinated", *(job(id, "search", "search") for id in range(9)))
+        assert started(chosen) == [(id, 0, "search") for id in range(9)]
+        assert not any(start.lease for start in chosen.starts)
 
     def test_devices_are_shared_evenly(self) -> None:
-        found = planned("uncoordinated", *(job(id, "measure") for id in range(4)))
-        assert sorted(start.device for start in found.starts) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+        chosen = planned("uncoordinated", *(job(id, "measure") for id in range(4)))
+        assert sorted(start.device for start in chosen.starts) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
 
     def test_a_device_we_lack_is_not_given(self) -> None:
         assert planned("uncoordinated", job(1, "measure", device="rocm")).starts == ()
@@ -74,14 +74,14 @@ class TestUncoordinated:
 
 class TestDevices:
     def test_any_free_device_of_the_kind_will_do(self) -> None:
-        found = planned("interleave", *(job(id, "measure") for id in range(3)))
-        assert [start.device for start in found.starts] == ["cuda:0", "cuda:1"]
+        chosen = planned("interleave", *(job(id, "measure") for id in range(3)))
+        assert [start.device for start in chosen.starts] == ["cuda:0", "cuda:1"]
 
     def test_cpus_set_aside_measure_while_others_build(self) -> None:
         machine = MachineResources((0, 1, 2, 3), ("cpu",), measure_cpus=(2, 3))
         jobs = [job(1, "measure", "build", device="cpu"), job(2, "measure", "build", device="cpu")]
-        found = plan(jobs, [], machine, policies.get("interleave"))
-        assert [(start.stage.kind, start.cpus) for start in found.starts] == [
+        chosen = plan(jobs, [], machine, policies.get("interleave"))
+        assert [(start.stage.kind, start.cpus) for start in chosen.starts] == [
             ("measure", (2, 3)), ("build", (0,)), ("build", (1,)),
         ]  # fmt: skip
 
@@ -96,8 +96,8 @@ class TestPredictive:
         assert started(planned("interleave", ahead)) == [(1, 0, "measure")]
 
     def test_without_the_device_rounds_are_prepared_all_the_same(self) -> None:
-        found = planned("predictive", job(1, *["measure"] * 30, "search", device="rocm"))
-        assert started(found) == [(1, 30, "search")]
+        chosen = planned("predictive", job(1, *["measure"] * 30, "search", device="rocm"))
+        assert started(chosen) == [(1, 30, "search")]
 
     def test_several_tasks_of_a_job_start_at_once(self) -> None:
         assert len(planned("predictive", job(1, "search", "search", "search")).starts) == 3
@@ -113,5 +113,5 @@ class TestPredictive:
     def test_no_stage_starts_that_would_not_end_in_time(self) -> None:
         policy = policies.get("predictive")
         jobs = [job(1, "search", "train")]
-        found = plan(jobs, [], FOUR, policy, now=0.0, closes_at=3.0)
-        assert started(found) == [(1, 1, "train")]
+        chosen = plan(jobs, [], FOUR, policy, now=0.0, closes_at=3.0)
+        assert started(chosen) == [(1, 1, "train")]

@@ -13,7 +13,8 @@ def ready(job: int, *ranks: float) -> ReadyStage:
 
 def test_the_lowest_rank_is_first_in_each_order() -> None:
     queue = ReadyQueue(2)
-    first, second = ready(1, 1.0, 5.0), ready(2, 2.0, 4.0)
+    first = ready(1, 1.0, 5.0)
+    second = ready(2, 2.0, 4.0)
     queue.add(first)
     queue.add(second)
     assert (queue.first(0), queue.first(1)) == (first, second)
@@ -37,7 +38,9 @@ def test_removed_stages_are_not_kept_in_an_order_that_nobody_asks_for() -> None:
 def test_of_shared_searches_the_lowest_rank_is_first_whose_log_is_free() -> None:
     claimed = {"a"}
     shared = SharedSearches(2, claimed.__contains__)
-    first, second, third = ready(1, 1.0, 5.0), ready(2, 2.0, 4.0), ready(3, 3.0, 3.0)
+    first = ready(1, 1.0, 5.0)
+    second = ready(2, 2.0, 4.0)
+    third = ready(3, 3.0, 3.0)
     for key, item in (("a", first), ("b", second), ("b", third)):
         shared.add(key, item)
     assert (shared.first(0), shared.first(1)) == (second, third)

@@ -37,21 +37,21 @@ def places(starts: tuple[Start, ...]) -> list[tuple[Kind, tuple[int, ...], str]]
 
 def test_a_measurement_gets_a_cpu_beside_its_device() -> None:
     machine = MachineResources.of_nodes([node(1, 1, "cuda:a/0"), node(2, 1, "cuda:b/0")])
-    found = plan([job(1, "cuda", "measure", "measure")], [running("search", 10)], machine)
-    assert places(found.starts) == [("measure", (20,), "cuda:b/0")]
+    planned = plan([job(1, "cuda", "measure", "measure")], [running("search", 10)], machine)
+    assert places(planned.starts) == [("measure", (20,), "cuda:b/0")]
 
 
 def test_stages_spread_over_the_nodes() -> None:
     machine = MachineResources.of_nodes([node(1), node(2), node(3)])
-    found = plan([job(1, "cuda", "build", "build", "build")], [], machine)
-    assert sorted(start.cpus[0] // 10 for start in found.starts) == [1, 2, 3]
+    planned = plan([job(1, "cuda", "build", "build", "build")], [], machine)
+    assert sorted(start.cpus[0] // 10 for start in planned.starts) == [1, 2, 3]
 
 
 def test_a_measurement_on_cpus_takes_those_of_one_node_and_the_others_go_on() -> None:
     machine = MachineResources.of_nodes([node(1, 2, "cpu-x:a"), node(2, 2, "cpu-x:b")])
-    found = plan([job(1, "cpu-x", "measure", "build", "build", "build")], [], machine)
-    assert places(found.starts)[0] == ("measure", (10, 11), "cpu-x:a")
-    assert {start.cpus[0] for start in found.starts[1:]} == {20, 21}
+    planned = plan([job(1, "cpu-x", "measure", "build", "build", "build")], [], machine)
+    assert places(planned.starts)[0] == ("measure", (10, 11), "cpu-x:a")
+    assert {start.cpus[0] for start in planned.starts[1:]} == {20, 21}
 
 
 def test_only_the_node_that_is_nearest_to_idle_is_drained() -> None:
@@ -64,16 +64,16 @@ def test_only_the_node_that_is_nearest_to_idle_is_drained() -> None:
 def test_a_job_for_the_cpus_of_some_nodes_is_built_on_all_and_measured_on_those() -> None:
     machine = MachineResources.of_nodes([node(1, 2, "cpu-x:a"), node(2, 2, "cpu-y:b")])
     busy = [running("build", 20), running("build", 21, task=1)]
-    found = plan([job(1, "cpu-y", "build")], busy, machine)
-    assert [(start.stage.id.job, start.cpus) for start in found.starts] == [(1, (10,))]
+    planned = plan([job(1, "cpu-y", "build")], busy, machine)
+    assert [(start.stage.id.job, start.cpus) for start in planned.starts] == [(1, (10,))]
     waiting = plan([job(1, "cpu-y", "measure")], [running("build", 20, task=1)], machine)
     assert not waiting.starts and waiting.waits[1].topic in ("cpu", "device")
 
 
 def test_a_job_for_cpus_that_no_node_has_says_so() -> None:
     machine = MachineResources.of_nodes([node(1, 2, "cpu-x:a"), node(2, 2, "cpu-y:b")])
-    found = plan([job(1, "cpu-z", "measure")], [], machine)
-    assert not found.starts and found.waits[1] == Reason("no-device-on-nodes", device="cpu-z")
+    planned = plan([job(1, "cpu-z", "measure")], [], machine)
+    assert not planned.starts and planned.waits[1] == Reason("no-device-on-nodes", device="cpu-z")
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))

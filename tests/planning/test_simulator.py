@@ -48,14 +48,16 @@ class Watch:
     """Looks at everything that runs whenever a stage starts."""
 
     def __init__(self, scenario: Scenario, rounds_per_task: int) -> None:
-        self.scenario, self.rounds_per_task = scenario, rounds_per_task
+        self.scenario = scenario
+        self.rounds_per_task = rounds_per_task
         self.kinds = {job.id: job.device for job in scenario.jobs}
         self.trials: Counter[int] = Counter()
         self.starts: list[tuple[float, Start]] = []
 
     def __call__(self, now: float, start: Start, running: dict[StageId, RunningView]) -> None:
         self.starts.append((now, start))
-        items, machine = list(running.values()), self.scenario.machine
+        items = list(running.values())
+        machine = self.scenario.machine
         cpus = [cpu for item in items for cpu in item.cpus]
         assert len(cpus) == len(set(cpus)) and set(cpus) <= set(machine.cpus)
         devices = [item.device for item in items if item.kind == "measure"]

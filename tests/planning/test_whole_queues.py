@@ -133,11 +133,11 @@ class World:
         """Plan, start and end the stages that are due; whether anything runs."""
         held = [busy.view for busy in self.busy]
         views = [view for view in self.views() if ended(view, held) is None]
-        found = self._planned(views, held)
-        for start in found.starts:
+        planned = self._planned(views, held)
+        for start in planned.starts:
             view = RunningView(start.stage.id, start.stage.kind, start.cpus, start.count, start.device)
             self.busy.append(Busy(view, self.now + self.luck.duration()))
-        self._check(views, found)
+        self._check(views, planned)
         if not self.busy:
             return False
         self.now = min(busy.until for busy in self.busy)
@@ -148,27 +148,27 @@ class World:
 
     def _planned(self, views: list[JobView], held: list[RunningView]) -> Plan:
         before = copy.deepcopy((views, held, self.machine))
-        found = planner.plan(views, held, self.machine, policy=get(self.policy))
+        planned = planner.plan(views, held, self.machine, policy=get(self.policy))
         assert (views, held, self.machine) == before
-        assert planner.plan(list(reversed(views)), held, self.machine, policy=get(self.policy)) == found
-        assert self.kept.plan(views, held) == found, "what is kept between two plans must not change them"
-        assert self.asked_later.choose(views, held) == replace(found, waits={})
-        started = [RunningView(start.stage.id, start.stage.kind, start.cpus, start.count) for start in found.starts]
-        assert self.asked_later.waits(0.0, [*held, *started]) == found.waits
-        return found
+        assert planner.plan(list(reversed(views)), held, self.machine, policy=get(self.policy)) == planned
+        assert self.kept.plan(views, held) == planned, "what is kept between two plans must not change them"
+        assert self.asked_later.choose(views, held) == replace(planned, waits={})
+        started = [RunningView(start.stage.id, start.stage.kind, start.cpus, start.count) for start in planned.starts]
+        assert self.asked_later.waits(0.0, [*held, *started]) == planned.waits
+        return planned
 
-    def _check(self, views: list[JobView], found: Plan) -> None:
+    def _check(self, views: list[JobView], planned: Plan) -> None:
         held = [busy.view for busy in self.busy]
         self._check_cpus(held)
         self._check_keys(held)
-        begins = {start.stage.id.job for start in found.starts if start.stage.kind == "search"}
+        begins = {start.stage.id.job for start in planned.starts if start.stage.kind == "search"}
         for view in views:
             # Trials of another job count too, and may carry it past its budget; but then it begins nothing more.
             assert view.id not in begins or view.trials_done + in_flight(view, held) <= view.trials
             busy = any(item.id.job == view.id for item in held)
-            assert busy == (view.id not in found.waits)
-        assert found.starts or self.busy or all(reason.kind == "no-device" for reason in found.waits.values())
-        assert all(start.count > 0 for start in found.starts if start.stage.kind == "search")
+            assert busy == (view.id not in planned.waits)
+        assert planned.starts or self.busy or all(reason.kind == "no-device" for reason in planned.waits.values())
+        assert all(start.count > 0 for start in planned.starts if start.stage.kind == "search")
 
     def _check_cpus(self, held: list[RunningView]) -> None:
         cpus = [cpu for item in held for cpu in item.cpus]
@@ -214,15 +214,15 @@ KEYS = ["a", "b", "c", "d", "e", "f"]
 @st.composite
 def jobs(draw: Any) -> list[Model]:
     """Up to four jobs of up to six tasks, which they may share."""
-    found = []
+    models = []
     for id in range(1, draw(st.integers(1, 4)) + 1):
         device = draw(st.sampled_from(["cpu", "cpu", "cuda"]))
         own = draw(st.booleans())
         keys = draw(st.lists(st.sampled_from(KEYS), min_size=0, max_size=6, unique=True))
         keys = [f"{device}/{id if own else ''}{key}" for key in keys]
         trials, priority, patience = (draw(st.integers(low, high)) for low, high in ((1, 40), (0, 1), (0, 3)))
-        found.append(Model(id, device, keys, trials, priority, patience, [Round() for _ in keys]))
-    return found
+        models.append(Model(id, device, keys, trials, priority, patience, [Round() for _ in keys]))
+    return models
 
 
 class TestWholeQueues:

@@ -46,7 +46,8 @@ def test_a_night_is_as_long_as_it_is(night: str, hours: int) -> None:
 
 
 def test_a_time_that_is_skipped_or_comes_twice() -> None:
-    skipped, twice = parse_window("02:30-04:00"), parse_window("22:00-02:30")
+    skipped = parse_window("02:30-04:00")
+    twice = parse_window("22:00-02:30")
     assert wall(skipped.opens_at(at("2026-03-29 00:00"), BERLIN)) == "29 03:30"
     assert twice.closes_at(at("2026-10-25 01:00"), BERLIN) == at("2026-10-25 02:30")
     assert twice.closes_at(at("2026-10-25 02:10", fold=1), BERLIN) is None

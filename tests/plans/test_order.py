@@ -58,9 +58,9 @@ def peak(steps: Steps, order: tuple[int, ...]) -> int | None:
 def test_no_order_has_a_lower_peak(seed: int) -> None:
     steps = random_network(seed, 7)
     peaks = [peak(steps, order) for order in itertools.permutations(range(7))]
-    found = best_order(steps)
-    assert found.peak == found.bound == peak(steps, found.order)
-    assert found.peak == min(item for item in peaks if item is not None)
+    best = best_order(steps)
+    assert best.peak == best.bound == peak(steps, best.order)
+    assert best.peak == min(item for item in peaks if item is not None)
 
 
 def test_the_parts_of_a_buffer_keep_all_of_it() -> None:
@@ -84,7 +84,8 @@ def test_a_stable_order_moves_only_what_has_to_move() -> None:
 
 
 def test_a_branch_that_shrinks_runs_first() -> None:
-    wide, narrow = ({0}, {1}), ({0}, {3})
+    wide = ({0}, {1})
+    narrow = ({0}, {3})
     steps = network(narrow, wide, ({1}, {2}), ({2, 3}, {4}), sizes=[1, 100, 1, 50, 1], kept={4})
     assert best_order(steps).order == (1, 2, 0, 3)
     assert best_order(steps).peak == 102
@@ -93,16 +94,17 @@ def test_a_branch_that_shrinks_runs_first() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_randomly_wired_networks_are_solved(seed: int) -> None:
     steps = randomly_wired(seed, 20)
-    found = best_order(steps)
+    best = best_order(steps)
     given = peak(steps, tuple(range(21)))
-    assert found.peak == found.bound == peak(steps, found.order)
+    assert best.peak == best.bound == peak(steps, best.order)
     assert given is not None
-    assert found.peak <= given
+    assert best.peak <= given
 
 
 def test_a_search_that_is_given_up_has_a_bound() -> None:
     steps = randomly_wired(1, 20)
-    exact, quick = best_order(steps), best_order(steps, most_runs=50)
+    exact = best_order(steps)
+    quick = best_order(steps, most_runs=50)
     assert quick.bound <= exact.peak <= quick.peak == peak(steps, quick.order)
 
 

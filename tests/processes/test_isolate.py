@@ -54,9 +54,9 @@ def give_no_json() -> object:
 
 def work(items: list[Any], limit_s: float = LIMIT_S) -> list[ItemResult]:
     """The outcomes of items: one that can be called is called, any other is doubled."""
-    found = list(isolated(items, lambda: lambda item: item() if callable(item) else 2 * item, limit_s=limit_s))
-    assert [item for item, _ in found] == items
-    return [outcome for _, outcome in found]
+    pairs = list(isolated(items, lambda: lambda item: item() if callable(item) else 2 * item, limit_s=limit_s))
+    assert [item for item, _ in pairs] == items
+    return [outcome for _, outcome in pairs]
 
 
 def alive(pid: int) -> bool:
@@ -286,9 +286,9 @@ def test_children_work_at_the_same_time_and_one_that_dies_costs_its_item_only(tm
             segfault()
         return 10 * number
 
-    found = dict(isolated_at_once(range(5), lambda: work, 2, limit_s=LIMIT_S))
-    assert {number: result.value for number, result in found.items()} == {0: 0, 1: 10, 2: None, 3: 30, 4: 40}
-    assert [number for number, result in found.items() if result.kind == "crash"] == [2]
+    results = dict(isolated_at_once(range(5), lambda: work, 2, limit_s=LIMIT_S))
+    assert {number: result.value for number, result in results.items()} == {0: 0, 1: 10, 2: None, 3: 30, 4: 40}
+    assert [number for number, result in results.items() if result.kind == "crash"] == [2]
 
 
 def test_no_child_is_left_when_nobody_wants_more_results() -> None:

@@ -27,8 +27,8 @@ def bench(load_script: Callable[[str], ModuleType]) -> ModuleType:
 
 def test_each_way_has_its_times_and_the_ratio_is_that_of_the_turns(bench: ModuleType) -> None:
     times = {"ours": RuntimeTimes([(1.0,), (1.2,), (1.1,)]), "torch_eager": RuntimeTimes([(2.0,), (2.4,), (4.4,)])}
-    found = bench.Found("net", "A GPU", "fp16", times, NOT_TIMED)
-    lines = bench.table([found], tf32=False).splitlines()
+    result = bench.Found("net", "A GPU", "fp16", times, NOT_TIMED)
+    lines = bench.table([result], tf32=False).splitlines()
     assert lines[0] == "A GPU; batch as submitted; TF32 off for torch and ONNX Runtime, never used by ours."
     assert lines[4] == "| net | fp16 | ours, CUDA graph | 1.1000 | 1.0000 to 1.2000 |  |"
     assert lines[5] == "| net | fp16 | torch eager | 2.4000 | 2.0000 to 4.4000 | 0.50 of it |"
@@ -37,13 +37,13 @@ def test_each_way_has_its_times_and_the_ratio_is_that_of_the_turns(bench: Module
         "",
         "net, not timed: ONNX Runtime CUDA: onnxruntime-gpu is not installed",
     ]
-    assert "TF32 on" in bench.table([found], tf32=True)
+    assert "TF32 on" in bench.table([result], tf32=True)
 
 
 def test_each_task_has_its_share_of_the_roofline(bench: ModuleType) -> None:
     tasks = [bench.TaskShare("conv", 2, 50.0, 0.1, 10**6, 20.0), bench.TaskShare("pool", 1, 5.0, 0.0, 10**6, None)]
-    found = bench.Found("net", "A GPU", "fp32", {}, {}, tasks)
-    assert bench.task_table([found]).splitlines()[3:] == [
+    result = bench.Found("net", "A GPU", "fp32", {}, {}, tasks)
+    assert bench.task_table([result]).splitlines()[3:] == [
         "| net | conv | 2 | 50.00 | 2000 | 20 | 40% |",
         "| net | pool | 1 | 5.00 | 0 | 200 |  |",
     ]

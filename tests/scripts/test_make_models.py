@@ -232,9 +232,9 @@ def test_parameters(script: ModuleType, network: tuple[str, onnx.ModelProto]) ->
 
 def test_operators(network: tuple[str, onnx.ModelProto]) -> None:
     name, model = network
-    found = Counter(node.op_type for node in model.graph.node)
-    assert {kind: found[kind] for kind in OPERATORS[name]} == OPERATORS[name]
-    assert not {"Dropout", "Identity", "Constant"} & set(found)
+    counts = Counter(node.op_type for node in model.graph.node)
+    assert {kind: counts[kind] for kind in OPERATORS[name]} == OPERATORS[name]
+    assert not {"Dropout", "Identity", "Constant"} & set(counts)
 
 
 def test_statistics_of_batch_normalisation_are_plausible(network: tuple[str, onnx.ModelProto]) -> None:
@@ -279,7 +279,8 @@ def test_bert_computes_what_its_formulas_say(script: ModuleType) -> None:
 
 @pytest.mark.parametrize("name", ["squeezenet", "bert", "tiny_cnn", "mlp", "lstm"])
 def test_batch(script: ModuleType, name: str) -> None:
-    single, triple = script.build(name), script.build(name, batch=3)
+    single = script.build(name)
+    triple = script.build(name, batch=3)
     assert weights(single) == weights(triple)
     assert dimensions(triple.graph.output[0])[0] == inferred_shapes(triple)["output"][0] == 3
     feed = sample_input(triple, batch=3)
@@ -292,7 +293,8 @@ def test_batch(script: ModuleType, name: str) -> None:
 def test_dynamic_batch(script: ModuleType, name: str) -> None:
     model = script.build(name, dynamic_batch=True)
     onnx.checker.check_model(model)
-    (given,), (result,) = model.graph.input, model.graph.output
+    (given,) = model.graph.input
+    (result,) = model.graph.output
     assert dimensions(given)[0] == dimensions(result)[0] == "batch"
     assert run(model, sample_input(model, batch=2))["output"].shape == (2, *OUTPUT.get(name, [1000]))
 

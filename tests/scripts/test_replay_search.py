@@ -65,7 +65,8 @@ def test_a_cache_of_kernel_tuner_is_the_same_space(script: ModuleType, file: Pat
     }
     cache = tmp_path / "cache.json"
     cache.write_text(json.dumps({"tune_params_keys": ["a", "b"], "cache": entries}))
-    here, there = script.read(file), script.read(cache)
+    here = script.read(file)
+    there = script.read(cache)
     assert here.space.knobs == there.space.knobs and here.rows == there.rows
     np.testing.assert_array_equal(here.us, there.us)
     np.testing.assert_array_equal(here.seconds, there.seconds)

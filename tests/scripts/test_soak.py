@@ -26,13 +26,13 @@ def soak(load_script: Callable[[str], ModuleType]) -> ModuleType:
 def samples(soak: ModuleType, **change: Any) -> list[Any]:
     """Half an hour of a daemon and of workers that are replaced every five minutes; `change` is of the daemon."""
     noise = random.Random(0)
-    found = []
+    taken = []
     for at in range(0, 1800, 5):
         daemon = {"memory_mb": 40 + noise.random(), "files": 10, "threads": 1, "children": 2}
         daemon |= {name: value(at) for name, value in change.items()}
-        found.append(soak.Sample(at, soak.DAEMON, 1, **daemon))
-        found.append(soak.Sample(at, "llvm worker", 2 + at // 300, 230 + (at % 300) / 100, 5, 1, at // 5 % 3))
-    return found
+        taken.append(soak.Sample(at, soak.DAEMON, 1, **daemon))
+        taken.append(soak.Sample(at, "llvm worker", 2 + at // 300, 230 + (at % 300) / 100, 5, 1, at // 5 % 3))
+    return taken
 
 
 def test_noise_and_workers_that_grow_until_they_are_replaced_are_flat(soak, capsys):

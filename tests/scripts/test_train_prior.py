@@ -37,17 +37,17 @@ def knobs():
 def trials(knobs, seed):
     """Candidates of a task, whose times follow from their first tile."""
     request = Request((), (), TRIALS, None, seed)
-    found = propose(knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), request).candidates
-    rows = FeatureExtractor(knobs.program, knobs.target).of_trials(found)
+    candidates = propose(knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), request).candidates
+    rows = FeatureExtractor(knobs.program, knobs.target).of_trials(candidates)
     times = [float(1 + np.nansum(row[:, :10])) for row in rows]
-    return TrialFeatures([item.hash for item in found], rows, times)
+    return TrialFeatures([item.hash for item in candidates], rows, times)
 
 
 @pytest.mark.slow
 def test_a_prior_for_gpus_is_fitted_to_trials_and_found(load_script, knobs, monkeypatch, tmp_path):
     script = load_script("train_prior")
-    known = [("job", f"task{seed}", trials(knobs, seed)) for seed in (1, 2, 3)]
-    monkeypatch.setattr(script, "features_by_task", lambda _, kind: known if kind == "cuda" else [])
+    examples = [("job", f"task{seed}", trials(knobs, seed)) for seed in (1, 2, 3)]
+    monkeypatch.setattr(script, "features_by_task", lambda _, kind: examples if kind == "cuda" else [])
     output = tmp_path / "priors" / "cuda.ubj.xz"
     monkeypatch.setattr(sys, "argv", ["train_prior.py", str(tmp_path), "--target", "cuda", "--output", str(output)])
     script.main()
@@ -58,8 +58,8 @@ def test_a_prior_for_gpus_is_fitted_to_trials_and_found(load_script, knobs, monk
         assert model is not None and module.prior("llvm") is None
     finally:
         module.prior.cache_clear()
-    found = trials(knobs, 4)
-    assert np.corrcoef(model.score(found.rows), -np.array(found.times_us))[0, 1] > 0.3
+    unseen = trials(knobs, 4)
+    assert np.corrcoef(model.score(unseen.rows), -np.array(unseen.times_us))[0, 1] > 0.3
     assert nest_score(knobs, model) is not None
 
 

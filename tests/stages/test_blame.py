@@ -128,7 +128,8 @@ def test_a_reference_that_fails_on_a_full_disk_is_made_again(
 def test_a_reference_that_could_not_be_made_is_tried_again_later(
     stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded, outcomes = stage("llvm"), [ItemResult("memory", reason="needs 9 GB"), ItemResult("timeout", reason="slow")]
+    loaded = stage("llvm")
+    outcomes = [ItemResult("memory", reason="needs 9 GB"), ItemResult("timeout", reason="slow")]
     monkeypatch.setattr(Stage, "program", None)
     monkeypatch.setattr(build, "isolated", lambda items, *_, **__: [(item, outcomes.pop(0)) for item in items])
     monkeypatch.setattr(CpuBench, "check", lambda *_: None)

@@ -74,8 +74,8 @@ def know(workspace: Workspace, paths: JobPaths) -> Callable[..., None]:
         for index in spec.tunable:
             time = time_us(spec.tasks[index].name)
             log = TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[index].hash).records)
-            known = len(log.entries())
-            for number in range(known, known + trials) if time is not None else ():
+            logged = len(log.entries())
+            for number in range(logged, logged + trials) if time is not None else ():
                 log.add([Trial(f"{index}-{number}", [], [], (time,), None, "0009-other", 0, 0.0)])
 
     return know
@@ -187,8 +187,8 @@ def test_trials_of_earlier_jobs_do_not_bring_the_first_choice_forward(
     spec = read_spec(paths)
     new = spec.tasks[spec.tunable[-1]].name
     know(lambda name: 10.0 if name != new else None, trials=TRIALS)
-    known = tuple(TRIALS if task.tunable and task.name != new else 0 for task in spec.tasks)
-    later = replace(spec, known_at_submit=known, trials=sum(known) + TRIALS)
+    trials_at_submit = tuple(TRIALS if task.tunable and task.name != new else 0 for task in spec.tasks)
+    later = replace(spec, known_at_submit=trials_at_submit, trials=sum(trials_at_submit) + TRIALS)
     assert not choose.is_due(replace(stage_of(workspace, paths), spec=later))
 
 

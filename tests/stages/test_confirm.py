@@ -84,11 +84,11 @@ def test_met_or_not_it_is_written_down_and_the_round_ends(workspace: Workspace, 
     paths = job(4.0)
     know(0, 1000.0)
     know(1, 1400.0)
-    found = confirm.run(stage_of(workspace, paths))
-    assert found["met"] is False and found["latency_ms"] > 4.0 and found["estimate_ms"] == 3.8
+    summary = confirm.run(stage_of(workspace, paths))
+    assert summary["met"] is False and summary["latency_ms"] > 4.0 and summary["estimate_ms"] == 3.8
     assert (0, 4, "search") in kinds(paths) and (0, 3, "confirm") not in kinds(paths)
     last = read_confirmation(paths)
-    assert last is not None and last.latency_ms == found["latency_ms"]
+    assert last is not None and last.latency_ms == summary["latency_ms"]
     spec = read_spec(paths)
     know(1, 1300.0)
     assert not confirm.is_due_at_once(workspace, paths, spec, Config()), "the whole model takes longer than its tasks"

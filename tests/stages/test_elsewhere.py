@@ -69,9 +69,9 @@ def stage(workspace: Workspace, paths: JobPaths, count: int = 4, attempt: int = 
 
 def searched(workspace: Workspace, paths: JobPaths, **order: int) -> tuple[dict[str, Any], list[Candidate]]:
     told = search.run(stage(workspace, paths, **order))
-    found = list(formats.read(StageFile, paths.stage(0, order.get("round", 0))).candidates)
+    candidates = list(formats.read(StageFile, paths.stage(0, order.get("round", 0))).candidates)
     paths.stage(0, order.get("round", 0)).unlink()
-    return told, found
+    return told, candidates
 
 
 def log(workspace: Workspace, paths: JobPaths, kind: DeviceKind, candidates: list[Candidate], key: str = "") -> None:
@@ -87,15 +87,15 @@ def log(workspace: Workspace, paths: JobPaths, kind: DeviceKind, candidates: lis
 def test_the_best_schedules_known_elsewhere_are_tried_first_and_once(
     workspace: Workspace, job: JobPaths, kind: DeviceKind
 ) -> None:
-    known = searched(workspace, job, count=20)[1]
-    log(workspace, job, kind, known)
+    candidates = searched(workspace, job, count=20)[1]
+    log(workspace, job, kind, candidates)
     told, first = searched(workspace, job, count=6)
-    assert [item.hash for item in first] == [item.hash for item in reversed(known[-6:])]
+    assert [item.hash for item in first] == [item.hash for item in reversed(candidates[-6:])]
     assert told == {"proposed": 6, "steps": 0, "known_elsewhere": 6}
     log(workspace, job, HERE, first)
     told, second = searched(workspace, job, count=12, round=1)
     assert told["known_elsewhere"] == 10 and len(second) == 12  # sixteen in all
-    assert {item.hash for item in second[:10]} == {item.hash for item in known[4:14]}
+    assert {item.hash for item in second[:10]} == {item.hash for item in candidates[4:14]}
     log(workspace, job, HERE, second)
     assert "known_elsewhere" not in searched(workspace, job, round=2)[0]
 
@@ -103,41 +103,45 @@ def test_the_best_schedules_known_elsewhere_are_tried_first_and_once(
 def test_claims_for_this_kind_of_device_are_tried_however_many_trials_there_are(
     workspace: Workspace, job: JobPaths
 ) -> None:
-    known = searched(workspace, job, count=24)[1]
-    log(workspace, job, HERE, known[:18])
-    log(workspace, job, HERE, known[18:], device_kind.claimed(HERE.key))
+    candidates = searched(workspace, job, count=24)[1]
+    log(workspace, job, HERE, candidates[:18])
+    log(workspace, job, HERE, candidates[18:], device_kind.claimed(HERE.key))
     told, first = searched(workspace, job, round=1)
-    assert [item.hash for item in first] == [item.hash for item in reversed(known[-4:])]
+    assert [item.hash for item in first] == [item.hash for item in reversed(candidates[-4:])]
     assert told["known_elsewhere"] == 4
 
 
 def test_a_claim_that_no_such_device_can_meet_is_set_aside_with_a_reason(
     workspace: Workspace, job: JobPaths, caplog: pytest.LogCaptureFixture
 ) -> None:
-    known = searched(workspace, job)[1]
+    candidates = searched(workspace, job)[1]
     claims = device_kind.claimed(HERE.key)
-    log(workspace, job, HERE, known[:3], claims)
+    log(workspace, job, HERE, candidates[:3], claims)
     task = formats.read(JobSpec, job.spec).tasks[0].hash
-    false = Trial(known[3].hash, known[3].trace, known[3].args, (0.001,), None, "box:/w/jobs/0001-net", 0, 0.0)
+    false = Trial(
+        candidates[3].hash, candidates[3].trace, candidates[3].args, (0.001,), None, "box:/w/jobs/0001-net", 0, 0.0
+    )
     TuningLog(workspace.tuning_log(claims, task).records).add([false])
     _, first = searched(workspace, job, count=3)
-    assert [item.hash for item in first] == [item.hash for item in reversed(known[:3])]
+    assert [item.hash for item in first] == [item.hash for item in reversed(candidates[:3])]
     assert "dense: 1 imported times, down to 0.001 us, are set aside" in caplog.text
 
 
 def test_of_two_places_the_one_with_this_processor_comes_first(workspace: Workspace, job: JobPaths) -> None:
-    known = searched(workspace, job, count=12)[1]
-    log(workspace, job, OTHER, known[:8])
-    log(workspace, job, OLDER, known[8:])
-    assert [item.hash for item in searched(workspace, job)[1]] == [item.hash for item in reversed(known[8:])]
+    candidates = searched(workspace, job, count=12)[1]
+    log(workspace, job, OTHER, candidates[:8])
+    log(workspace, job, OLDER, candidates[8:])
+    assert [item.hash for item in searched(workspace, job)[1]] == [item.hash for item in reversed(candidates[8:])]
 
 
 def test_what_no_longer_fits_and_what_killed_the_search_is_left_out(workspace: Workspace, job: JobPaths) -> None:
-    known = searched(workspace, job, count=4)[1]
-    strange = [replace(item, hash=f"{at:016x}", trace=[[["Unheard", [], [], []]], []]) for at, item in enumerate(known)]
-    log(workspace, job, OLDER, [*known, *strange])
-    _, found = searched(workspace, job)
-    assert [item.hash for item in found] == [item.hash for item in reversed(known)]
+    candidates = searched(workspace, job, count=4)[1]
+    strange = [
+        replace(item, hash=f"{at:016x}", trace=[[["Unheard", [], [], []]], []]) for at, item in enumerate(candidates)
+    ]
+    log(workspace, job, OLDER, [*candidates, *strange])
+    _, tried = searched(workspace, job)
+    assert [item.hash for item in tried] == [item.hash for item in reversed(candidates)]
     assert "known_elsewhere" not in searched(workspace, job, attempt=1)[0]
 
 
@@ -146,35 +150,37 @@ def test_a_schedule_that_ends_its_process_as_it_is_rebuilt_ends_no_search(
 ) -> None:
     from autotune.tvm_backend.search import propose
 
-    known = searched(workspace, job, count=4)[1]
-    log(workspace, job, OLDER, known)
+    candidates = searched(workspace, job, count=4)[1]
+    log(workspace, job, OLDER, candidates)
     rebuild = propose.rebuild
 
     def fatal(program: Any, target: Any, trials: Any, excluded: Any) -> Any:
-        if trials[0].hash == known[2].hash:
+        if trials[0].hash == candidates[2].hash:
             os.kill(os.getpid(), signal.SIGSEGV)
         return rebuild(program, target, trials, excluded)
 
     monkeypatch.setattr(propose, "rebuild", fatal)
     _, first = searched(workspace, job)
-    assert [item.hash for item in first[:3]] == [known[index].hash for index in (3, 1, 0)]
+    assert [item.hash for item in first[:3]] == [candidates[index].hash for index in (3, 1, 0)]
 
 
 def test_other_kinds_of_target_and_points_of_sweeps_tell_nothing(workspace: Workspace, job: JobPaths) -> None:
-    known = searched(workspace, job)[1]
-    log(workspace, job, DeviceKind({"kind": "cuda", "arch": "sm_90"}, "H200"), known)
+    candidates = searched(workspace, job)[1]
+    log(workspace, job, DeviceKind({"kind": "cuda", "arch": "sm_90"}, "H200"), candidates)
     task = formats.read(JobSpec, job.spec).tasks[0].hash
     private = workspace.tuning_log(OLDER.key + "+sweep", task).records
-    TuningLog(private).add([Trial(known[0].hash, known[0].trace, known[0].args, (1.0,), None, "j", 0, 0.0)])
+    TuningLog(private).add(
+        [Trial(candidates[0].hash, candidates[0].trace, candidates[0].args, (1.0,), None, "j", 0, 0.0)]
+    )
     assert not elsewhere.has_trials(stage(workspace, job))
 
 
 def test_the_cost_model_learns_from_them_and_no_budget_counts_them(workspace: Workspace, job: JobPaths) -> None:
-    known = searched(workspace, job, count=12)[1]
-    strange = replace(known[0], hash="f" * 16, trace=[[["Unheard", [], [], []]], []])
-    log(workspace, job, OTHER, [*known, strange])
+    candidates = searched(workspace, job, count=12)[1]
+    strange = replace(candidates[0], hash="f" * 16, trace=[[["Unheard", [], [], []]], []])
+    log(workspace, job, OTHER, [*candidates, strange])
     order = stage(workspace, job)
-    (found,) = elsewhere.features_of_trials(order, 100)
-    assert len(found.labelled()[0]) == 12 and len(found.hashes) == 13
+    (features,) = elsewhere.features_of_trials(order, 100)
+    assert len(features.labelled()[0]) == 12 and len(features.hashes) == 13
     assert train.update_model(order) == 0 and train.is_intact(job)
     assert order.log().trials() == []

@@ -67,7 +67,9 @@ class Job:
     """A job with one task, which doubles sixteen numbers, and whose round 0 is to be measured."""
 
     def __init__(self, workspace: Workspace, paths: JobPaths, libraries: Callable[..., list[Candidate]]) -> None:
-        self.workspace, self.paths, self.libraries = workspace, paths, libraries
+        self.workspace = workspace
+        self.paths = paths
+        self.libraries = libraries
         if SETTINGS not in workspace.config.read_text():
             workspace.config.write_text(workspace.config.read_text() + SETTINGS)
         self.paths.tasks.mkdir()
@@ -172,9 +174,9 @@ def test_a_wrong_kernel_is_let_through_where_checks_are_off(job: Job) -> None:
 def test_a_wrong_kernel_never_becomes_the_best(job: Job) -> None:
     job.put("good", "wrong")
     assert job.run() == 0
-    found = {trial.hash: trial for trial in job.stage().log().trials()}
-    wrong = found["wrong"]
-    assert wrong.failure is not None or (wrong.median_us or 0) >= (found["good"].median_us or 0)
+    trials = {trial.hash: trial for trial in job.stage().log().trials()}
+    wrong = trials["wrong"]
+    assert wrong.failure is not None or (wrong.median_us or 0) >= (trials["good"].median_us or 0)
 
 
 def test_a_damaged_reference_is_made_again(job: Job) -> None:
@@ -207,11 +209,11 @@ class TestMatmul:
         """262,144 statements in a row: LLVM was at them for longer than eight minutes."""
         self.write(matmul, good=_parallel, huge=_unrolled, also_good=_plain)
         assert in_a_child(lambda: build.run(matmul.stage())) == 0
-        found = matmul.stage().file
-        assert found.kind == "measure"
-        assert [_ending(item.failure) for item in found.candidates] == ["ok", "build timeout", "ok"]
-        assert [item.failure.reason for item in found.candidates if item.failure] == ["killed after 2 s"]
-        assert [bool(item.library) for item in found.candidates] == [True, False, True]
+        stage_file = matmul.stage().file
+        assert stage_file.kind == "measure"
+        assert [_ending(item.failure) for item in stage_file.candidates] == ["ok", "build timeout", "ok"]
+        assert [item.failure.reason for item in stage_file.candidates if item.failure] == ["killed after 2 s"]
+        assert [bool(item.library) for item in stage_file.candidates] == [True, False, True]
 
     def proposals(self, job: Job) -> list[str]:
         formats.write(job.paths.stage(0, 0), StageFile(0, 0, "search"))
@@ -222,7 +224,8 @@ class TestMatmul:
         first = self.proposals(matmul)
         assert len(first) == 4
         assert self.proposals(matmul) == first, "the same search proposes the same"
-        failure, target = Failure("measure", "crash", "killed by SIGSEGV"), {"kind": "llvm", "num-cores": 64}
+        failure = Failure("measure", "crash", "killed by SIGSEGV")
+        target = {"kind": "llvm", "num-cores": 64}
         matmul.stage().quarantine().add(
             [Quarantined(name, target, "other", failure, "0009-old", 0.0) for name in first]
         )

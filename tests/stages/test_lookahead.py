@@ -17,7 +17,8 @@ from autotune.storage import formats
 from autotune.storage.formats import Candidate, StageFile
 from autotune.storage.paths import JobPaths, Workspace
 
-A, B = Candidate("a", [], []), Candidate("b", [], [])
+A = Candidate("a", [], [])
+B = Candidate("b", [], [])
 
 
 def hashes(stage: Stage) -> set[str]:
@@ -64,7 +65,9 @@ class TestBuild:
     def test_killed_at_any_write_it_ends_the_same(
         self, stage: Any, writes: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        loaded, write, left = stage(file=StageFile(0, 0, "build", (A,))), formats.write, [writes]
+        loaded = stage(file=StageFile(0, 0, "build", (A,)))
+        write = formats.write
+        left = [writes]
 
         def dying(*args: Any) -> None:
             if not left[0]:

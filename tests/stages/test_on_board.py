@@ -52,7 +52,10 @@ class Job:
     """A job for boards with one task, which doubles sixteen numbers, and whose round 0 is to be measured."""
 
     def __init__(self, workspace: Workspace, paths: JobPaths, libraries: Path, lab: Lab) -> None:
-        self.workspace, self.paths, self.libraries, self.lab = workspace, paths, libraries, lab
+        self.workspace = workspace
+        self.paths = paths
+        self.libraries = libraries
+        self.lab = lab
         self.settle()
         paths.tasks.mkdir()
         in_a_child(self._write_task)
@@ -64,7 +67,8 @@ class Job:
     def _write_task(self) -> None:
         from autotune.tvm_backend.search.tasks import task_hash, write_program
 
-        spec, program = formats.read(JobSpec, self.paths.spec), hostile.program("good")
+        spec = formats.read(JobSpec, self.paths.spec)
+        program = hostile.program("good")
         write_program(self.paths.task(0), program)
         formats.write(self.paths.spec, replace(spec, tasks=(replace(spec.tasks[0], hash=task_hash(program)),)))
 
@@ -73,8 +77,8 @@ class Job:
         folder.mkdir(parents=True)
         for name in names:
             os.link(self.libraries / f"{name}.so", folder / f"{name}.so")
-        found = [formats.read(StageFile, self.libraries / f"{name}.json").candidates[0] for name in names]
-        formats.write(self.paths.stage(0, 0), StageFile(0, 0, "measure", tuple(found)))
+        candidates = [formats.read(StageFile, self.libraries / f"{name}.json").candidates[0] for name in names]
+        formats.write(self.paths.stage(0, 0), StageFile(0, 0, "measure", tuple(candidates)))
 
     def stage(self) -> Stage:
         request = RunStage(0, self.paths.folder.name, 0, 0, "measure", (0,), 0.0, device="rpc-phone:0")
@@ -118,11 +122,16 @@ def failure(trial: Trial) -> str:
 def test_candidates_are_timed_and_a_candidate_that_always_hangs_is_to_blame(job: Job) -> None:
     job.lab.start_server()
     job.put("hang", "wrong", "good")
-    found, trials = job.run(), job.trials()
-    assert {name: failure(it) for name, it in trials.items()} == {"hang": "timeout", "wrong": "wrong", "good": "ok"}
+    answer = job.run()
+    trials = job.trials()
+    assert {name: failure(trial) for name, trial in trials.items()} == {
+        "hang": "timeout",
+        "wrong": "wrong",
+        "good": "ok",
+    }
     assert trials["good"].times_us[0] > 0
     assert trials["hang"].failure and "3 sessions on boards failed at it" in trials["hang"].failure.reason
-    assert len(found["sessions_failed"]) == 3 and found["measured"] == 1 and found["failed"] == 2
+    assert len(answer["sessions_failed"]) == 3 and answer["measured"] == 1 and answer["failed"] == 2
 
 
 def test_a_candidate_that_crashes_its_server_is_to_blame_after_three_servers(job: Job) -> None:
@@ -142,11 +151,11 @@ def test_a_server_that_is_killed_in_the_middle_is_no_fault_of_the_candidate(job:
     job.lab.kill(first)
     job.lab.start_server()
     os.waitpid(child, 0)
-    found = read_json(job.answer, "test-answer", 1)
-    if "problem" in found:  # it was killed before the session had begun
-        found = job.run()
+    answer = read_json(job.answer, "test-answer", 1)
+    if "problem" in answer:  # it was killed before the session had begun
+        answer = job.run()
     else:
-        assert len(found["sessions_failed"]) == 1
+        assert len(answer["sessions_failed"]) == 1
     assert failure(job.trials()["slow"]) == "ok"
 
 
@@ -155,8 +164,8 @@ def test_a_failure_of_the_last_board_is_remembered_and_costs_no_trial(job: Job) 
     job.settle(request_timeout_s=2)
     job.put("segfault")
     job.lab.await_boards(1)
-    found = job.run()  # TVM's own server does not survive it
-    assert "no free board with the key" in found["problem"]
+    answer = job.run()  # TVM's own server does not survive it
+    assert "no free board with the key" in answer["problem"]
     assert job.candidate().lost == 1 and not job.trials()
 
 

@@ -44,9 +44,9 @@ def job(workspace: Workspace, make_job: Callable[..., JobPaths], simulate: Calla
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long stages slept, in this process; they do not."""
-    found: list[float] = []
-    monkeypatch.setattr(on_simulated.time, "sleep", found.append)
-    return found
+    durations: list[float] = []
+    monkeypatch.setattr(on_simulated.time, "sleep", durations.append)
+    return durations
 
 
 def round_of(job: Any, round: int = 0, **given: Any) -> list[dict[str, Any]]:
@@ -149,7 +149,8 @@ def _rest(stage: Stage) -> tuple[Any, ...]:
 
 def test_a_stage_sleeps_and_does_not_compute(job: Any) -> None:
     stage = job(settings={"speed": 50.0})
-    wall, cpu = time.monotonic(), time.process_time()
+    wall = time.monotonic()
+    cpu = time.process_time()
     stage.bench.learn()
     search.run(stage)
     assert time.monotonic() - wall >= 11 / 50

@@ -86,7 +86,8 @@ class Evil:
 
 
 def test_features_are_not_unpickled(tmp_path: Path) -> None:
-    mark, path = tmp_path / "mark", tmp_path / "task.npz"
+    mark = tmp_path / "mark"
+    path = tmp_path / "task.npz"
     rows = np.array([Evil(mark)], dtype=object)
     hashes = np.frombuffer(b'["a"]', np.uint8)
     np.savez(path, hashes=hashes, rows=rows, ends=[1], times_us=[1.0], allow_pickle=True)

@@ -26,9 +26,9 @@ def sample(*names: str, stores: int = 2) -> TrialFeatures:
 def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
     written = sample("a", "b", "c")
     trial_features.write(tmp_path / "task.npz", written)
-    found = trial_features.read(tmp_path / "task.npz")
-    assert (list(found.hashes), list(found.times_us)) == (["a", "b", "c"], [100.0, 50.0, 100.0 / 3])
-    assert all(np.array_equal(one, other) for one, other in zip(found.rows, written.rows, strict=True))
+    read_back = trial_features.read(tmp_path / "task.npz")
+    assert (list(read_back.hashes), list(read_back.times_us)) == (["a", "b", "c"], [100.0, 50.0, 100.0 / 3])
+    assert all(np.array_equal(one, other) for one, other in zip(read_back.rows, written.rows, strict=True))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
@@ -60,8 +60,8 @@ def stage(workspace: Workspace, make_job: Callable[..., JobPaths]) -> Stage:
     return stage
 
 
-def owners(found: list[TrialFeatures]) -> list[str]:
-    return [str(item.hashes[0]).partition("-")[0] for item in found]
+def owners(features: list[TrialFeatures]) -> list[str]:
+    return [str(item.hashes[0]).partition("-")[0] for item in features]
 
 
 def test_a_job_borrows_from_tasks_that_it_does_not_have_the_newest_first(stage: Stage) -> None:

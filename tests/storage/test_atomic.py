@@ -85,7 +85,9 @@ class TestPublishBytes:
         assert os.listdir(tmp_path) == ["file"]
 
     def test_killed_at_any_system_call_leaves_the_old_content_or_the_new(self, tmp_path: Path) -> None:
-        path, call, seen = tmp_path / "file", 1, set()
+        path = tmp_path / "file"
+        call = 1
+        seen = set()
         path.write_bytes(b"old content")
         while killed_at_call(call, lambda: publish_bytes(path, b"new content")):
             seen.add(path.read_bytes())
@@ -98,7 +100,8 @@ class TestPublishBytes:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls: list[str] = []
-        fsync, replace = os.fsync, os.replace
+        fsync = os.fsync
+        replace = os.replace
 
         def noted_fsync(descriptor: int) -> None:
             folder = os.path.isdir(f"/proc/self/fd/{descriptor}")
@@ -292,7 +295,8 @@ class TestPublishFolder:
     def test_killed_at_any_system_call_it_is_all_there_or_not_there(self, tmp_path: Path) -> None:
         call = 1
         while True:
-            prepared, final = tmp_path / f".tmp-{call}", tmp_path / f"{call}"
+            prepared = tmp_path / f".tmp-{call}"
+            final = tmp_path / f"{call}"
             prepared.mkdir()
             (prepared / "spec").write_bytes(b"spec")
             killed = killed_at_call(call, lambda p=prepared, f=final: publish_folder(p, f))  # type: ignore[misc]

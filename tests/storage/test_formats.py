@@ -50,7 +50,8 @@ JSON = st.recursive(
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Anything that a field of this type may hold."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if origin is Annotated and args[1].pattern is not None:
         return st.text("abc", min_size=1, max_size=8)  # which each pattern takes
     if origin is Annotated:
@@ -71,7 +72,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin is list:
         return st.lists(values(args[0]), max_size=3)
     if len(args) > 1:  # a union
-        return st.one_of(st.none() if each is type(None) else values(each) for each in args)
+        return st.one_of(st.none() if option is type(None) else values(option) for option in args)
     return JSON if hint is Any else PLAIN[hint]
 
 
@@ -80,7 +81,8 @@ def example(kind: Any) -> Any:
     task = TaskSpec("conv", "ab12", 3, "1x8", 0.5, True)
     candidate = Candidate("ab", [1], [2], "ab.so", "6", Failure("build", "crash", "killed by SIGSEGV"))
     stage = RunningStage(1, 2, 3, "build", (0,), 2.5, "cuda:0")
-    target, x = {"kind": "llvm"}, InputSpec("x", (1, 8), "float32")
+    target = {"kind": "llvm"}
+    x = InputSpec("x", (1, 8), "float32")
     return {
         Confirmation: Confirmation(
             (5.5, 5.25), 4.5, 1.5, entries=(EntryTimes("main", (5.5, 5.25), 4.5, "onnxruntime", 6.5),)
@@ -141,8 +143,8 @@ class TestRoundTrip:
         assert type(candidate) is Candidate and type(candidate.failure) is Failure
 
     def test_a_whole_number_may_stand_for_a_float(self) -> None:
-        found = formats.from_json(TaskProgress, {"best_us": 5})
-        assert found.best_us == 5.0 and type(found.best_us) is float
+        progress = formats.from_json(TaskProgress, {"best_us": 5})
+        assert progress.best_us == 5.0 and type(progress.best_us) is float
 
 
 class TestOtherVersions:

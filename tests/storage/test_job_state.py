@@ -41,7 +41,8 @@ def test_a_retry_is_requested_until_the_daemon_has_begun_it() -> None:
 @pytest.mark.parametrize("served", [False, True])
 def test_commands_and_status_agree(state: State, wanted: Wanted, retries: int, served: bool) -> None:
     """Except about a job that may run: whether it waits is for its daemon to say."""
-    control, job = Control(wanted, retries), JobState(state)
+    control = Control(wanted, retries)
+    job = JobState(state)
     effective = effective_state(control, job)
     current, _ = state_of(control, job, Service() if served else None)
     if current == "waiting":

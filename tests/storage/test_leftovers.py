@@ -33,7 +33,8 @@ def test_old_litter_goes_and_young_litter_stays(
     workspace: Workspace, make_job: Callable[..., JobPaths], tmp_path: Path
 ) -> None:
     job = make_job()
-    old, young = everywhere(workspace, job, 1.1), everywhere(workspace, job, 0.9)
+    old = everywhere(workspace, job, 1.1)
+    young = everywhere(workspace, job, 0.9)
     lock = leave(tmp_path / "locks" / ".tmp-1-a", 1.1)
     assert set(temporaries(workspace)) == old | young
     assert set(itertools.chain(*leftovers(workspace, tmp_path / "locks"))) == old | {lock}

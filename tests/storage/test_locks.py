@@ -115,7 +115,8 @@ class TestExclusive:
             assert killed.is_set(), "two held the lock"
 
     def test_two_threads_are_never_inside_together(self, path: Path) -> None:
-        inside, most = 0, 0
+        inside = 0
+        most = 0
 
         def enter() -> None:
             nonlocal inside, most
@@ -209,7 +210,8 @@ class TestLease:
         assert [is_free(path) for path in (a, b, c)] == [True] * 3
 
     def test_they_are_taken_in_sorted_order_and_once_each(self, tmp_path: Path) -> None:
-        a, b = tmp_path / "a", tmp_path / "b"
+        a = tmp_path / "a"
+        b = tmp_path / "b"
         with acquire_all([b, a, b]) or pytest.fail("was not free") as lease:
             assert lease.paths == (a, b)
 
@@ -345,7 +347,8 @@ class TestLockFolder:
         assert os.listdir(tmp_path / "locks") == ["cpu0"]
 
     def test_another_process_may_be_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        folder, rename = tmp_path / "locks", os.rename
+        folder = tmp_path / "locks"
+        rename = os.rename
 
         def late(source: Path, target: Path) -> None:
             folder.mkdir()

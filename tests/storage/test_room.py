@@ -43,7 +43,8 @@ def test_a_folder_is_there_while_it_is_used(temporary: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_deleted_after_a_day(temporary: Path) -> None:
-    old, young = left(25), left(23)
+    old = left(25)
+    young = left(23)
     (temporary / "autotune-results").mkdir()
     aged(temporary / "autotune-results", 25)
     assert remove_old_scratch() == [old]

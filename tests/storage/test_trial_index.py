@@ -47,10 +47,10 @@ def full_checks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def hashes(path: Path) -> list[int]:
     """What everybody sees; read from the log alone, with the index, and by one who follows."""
-    found = [entry.hash for entry in TuningLog(path).entries()]
-    assert found == [found.hash for found in TuningLog(path).trials()]
-    assert found == [entry.hash for entry in TuningLog(path).follow().entries]
-    return [int(hash, 16) for hash in found]
+    listed = [entry.hash for entry in TuningLog(path).entries()]
+    assert listed == [one.hash for one in TuningLog(path).trials()]
+    assert listed == [entry.hash for entry in TuningLog(path).follow().entries]
+    return [int(hash, 16) for hash in listed]
 
 
 class TestEntries:
@@ -72,20 +72,21 @@ class TestEntries:
     def test_they_lead_to_the_trials(self, path: Path) -> None:
         log = TuningLog(path)
         trials = log.add(map(trial, range(5)))
-        found = TuningLog(path).entries()
-        assert log.trials_of([found[3], found[1]]) == [trials[3], trials[1]]
+        entries = TuningLog(path).entries()
+        assert log.trials_of([entries[3], entries[1]]) == [trials[3], trials[1]]
 
     def test_a_record_that_is_gone_leads_nowhere(self, path: Path) -> None:
         log = TuningLog(path)
         log.add(map(trial, range(3)))
-        found = log.entries()
+        entries = log.entries()
         path.write_bytes(path.read_bytes().replace(b'["inst",1]', b'["inst",8]'))
-        assert [one.hash for one in log.trials_of(found)] == [found[0].hash, found[2].hash]
+        assert [one.hash for one in log.trials_of(entries)] == [entries[0].hash, entries[2].hash]
         path.unlink()
-        assert log.trials_of(found) == []
+        assert log.trials_of(entries) == []
 
     def test_only_what_is_new_is_given(self, path: Path) -> None:
-        log, reader = TuningLog(path), TuningLog(path)
+        log = TuningLog(path)
+        reader = TuningLog(path)
         assert reader.follow() == ([], False)
         for number in range(3):
             log.add([trial(number)])
@@ -219,8 +220,8 @@ class TestSpoilt:
         expected += [int(one.hash, 16) for one in added]
         assert hashes(path) == expected
         new = follower.follow()
-        known = [] if new.restarted else [0, 1, 2, 3]
-        assert known + [int(entry.hash, 16) for entry in new.entries] == expected
+        told_before = [] if new.restarted else [0, 1, 2, 3]
+        assert told_before + [int(entry.hash, 16) for entry in new.entries] == expected
 
     @pytest.mark.parametrize("spoil", SPOIL)
     def test_the_next_writer_mends_the_index(
@@ -232,8 +233,8 @@ class TestSpoilt:
         full_checks.clear()
         TuningLog(path).add([trial(8)])
         assert full_checks == []
-        found = trial_index.read(index)
-        assert found is not None and [entry.hash for entry in found[0]] == [
+        content = trial_index.read(index)
+        assert content is not None and [entry.hash for entry in content[0]] == [
             one.hash for one in TuningLog(path).trials()
         ]
 

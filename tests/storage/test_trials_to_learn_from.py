@@ -28,8 +28,8 @@ def test_all_of_a_short_log(tmp_path: Path) -> None:
 def test_the_best_and_an_even_sample_of_a_long_one(tmp_path: Path) -> None:
     log = TuningLog(tmp_path / "log.jsonl")
     log.add(map(trial, reversed(range(1000))))
-    found = trials_to_learn_from(log, 100)
-    chosen = numbers(found)
+    examples = trials_to_learn_from(log, 100)
+    chosen = numbers(examples)
     assert len(chosen) == len(set(chosen)) == 100
     assert chosen == sorted(chosen, reverse=True)  # in the order of the log
     best = [number for number in range(56) if number % 10][:50]
@@ -37,5 +37,5 @@ def test_the_best_and_an_even_sample_of_a_long_one(tmp_path: Path) -> None:
     rest = [number for number in chosen if number not in best]
     assert all(sum(low <= number < low + 100 for number in rest) in range(2, 8) for low in range(0, 1000, 100))
     assert 2 <= sum(number % 10 == 0 for number in rest) <= 20  # failures are learnt from, too
-    assert found == [trial(number) for number in chosen]
+    assert examples == [trial(number) for number in chosen]
     assert chosen == numbers(trials_to_learn_from(TuningLog(log.path), 100))

@@ -82,11 +82,13 @@ class TestAdding:
 
 
 class TestManyAdders:
-    ADDERS, TRIALS = 4, 25
+    ADDERS = 4
+    TRIALS = 25
 
     def add_all(self, path: Path, seed: int) -> None:
         """Add all trials, each alone, in an order of one's own."""
-        log, names = TuningLog(path), [str(number) for number in range(self.TRIALS)]
+        log = TuningLog(path)
+        names = [str(number) for number in range(self.TRIALS)]
         random.Random(seed).shuffle(names)
         added = [name for name in names if log.add([trial(name, float(seed + 1))])]
         (path.parent / f"added-{seed}").write_text(json.dumps(added))
@@ -175,7 +177,7 @@ class TestDamage:
         path.write_bytes(path.read_bytes().replace(b'"hash":"b"', b'"hash":"x"'))
         fresh = TuningLog(path)
         assert hashes(fresh) == ["a", "c"]
-        assert [found.hash for found in fresh.add([trial(name) for name in "abc"])] == ["b"]
+        assert [added.hash for added in fresh.add([trial(name) for name in "abc"])] == ["b"]
 
     @pytest.mark.parametrize("change", [{"hash": 5}, {"times_us": ["fast"]}, {"failure": {"stage": "lunch"}}])
     def test_a_sound_line_that_is_no_trial_is_passed_over(

@@ -15,48 +15,50 @@ from autotune.storage.watch import FolderWatch, nudge
 def quiet(folder: Path) -> FolderWatch:
     """A watch of a folder that has not changed for long, and was read."""
     os.utime(folder, (1e9, 1e9))
-    found = FolderWatch(folder)
-    assert found.changed()
-    return found
+    watched = FolderWatch(folder)
+    assert watched.changed()
+    return watched
 
 
 def test_a_folder_is_read_first_and_then_no_more(tmp_path: Path) -> None:
-    found = quiet(tmp_path)
-    assert not any(found.changed() for _ in range(5))
+    watched = quiet(tmp_path)
+    assert not any(watched.changed() for _ in range(5))
 
 
 def test_a_new_entry_is_noticed(tmp_path: Path) -> None:
-    found = quiet(tmp_path)
+    watched = quiet(tmp_path)
     (tmp_path / "new").mkdir()
-    assert found.changed()
+    assert watched.changed()
 
 
 def test_a_nudge_is_noticed(tmp_path: Path) -> None:
-    found = quiet(tmp_path)
+    watched = quiet(tmp_path)
     nudge(tmp_path)
-    assert found.changed()
+    assert watched.changed()
     nudge(tmp_path / "missing")
 
 
 def test_a_second_change_of_the_same_time_is_noticed(tmp_path: Path) -> None:
     """A file system whose clock is coarse gives both the same time."""
-    found, now = quiet(tmp_path), time.time()
+    watched = quiet(tmp_path)
+    now = time.time()
     os.utime(tmp_path, (now, now))
-    assert found.changed()
+    assert watched.changed()
     (tmp_path / "new").mkdir()
     os.utime(tmp_path, (now, now))
-    assert found.changed()
+    assert watched.changed()
 
 
 def test_a_folder_is_read_after_a_while_whatever_its_time_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, now = quiet(tmp_path), time.monotonic()
+    watched = quiet(tmp_path)
+    now = time.monotonic()
     monkeypatch.setattr(watch.time, "monotonic", lambda: now + 11)
-    assert found.changed()
-    assert not found.changed()
+    assert watched.changed()
+    assert not watched.changed()
 
 
 def test_a_folder_that_is_gone_has_changed(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
-    found = quiet(tmp_path / "jobs")
+    watched = quiet(tmp_path / "jobs")
     (tmp_path / "jobs").rmdir()
-    assert found.changed() and found.changed()
+    assert watched.changed() and watched.changed()

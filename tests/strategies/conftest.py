@@ -62,7 +62,8 @@ def tune(landscape: Landscape) -> Callable[..., list[Measured]]:
     from autotune import strategies
 
     def run(name: str, sampler: Any, rounds: int, count: int = 8, seed: int = 1, on: Any = None) -> list[Measured]:
-        ground, trials = on or landscape, list[Measured]()
+        ground = on or landscape
+        trials = list[Measured]()
         for round in range(rounds):
             search = strategies.get(name)(ground.view(trials), seed + round)
             trials += ground.measure(search.propose(count, sampler))

@@ -59,7 +59,8 @@ def test_a_batch_has_ratios_that_are_clipped(rng):
 
 def test_advantages_discount_what_is_surprising():
     settings = AgentSettings(discount=0.5, gae=0.5)
-    rewards, values = np.array([[1.0], [2.0]]), np.array([[0.5], [1.0], [4.0]])
+    rewards = np.array([[1.0], [2.0]])
+    values = np.array([[0.5], [1.0], [4.0]])
     last = 2.0 + 0.5 * 4.0 - 1.0
     first = 1.0 + 0.5 * 1.0 - 0.5 + 0.25 * last
     assert advantages(rewards, values, settings).tolist() == [[first], [last]]
@@ -79,11 +80,13 @@ def test_actions_are_drawn_as_probable_as_they_say(rng):
 
 def test_a_knob_that_is_not_used_has_no_say(rng):
     agent = Agent(2, AgentSettings(width=4), rng)
-    states, mask = rng.random((8, 2)), np.tile([1.0, 0.0], (8, 1))
+    states = rng.random((8, 2))
+    mask = np.tile([1.0, 0.0], (8, 1))
     actions, before, _ = agent.act(states, mask, rng)
     other = actions.copy()
     other[:, 1] = (other[:, 1] + 1) % 3
-    ones, fixed = np.ones(8), np.zeros(8)
+    ones = np.ones(8)
+    fixed = np.zeros(8)
     assert agent.loss(TrainingBatch(states, actions, mask, before, ones, fixed))[0] == pytest.approx(
         agent.loss(TrainingBatch(states, other, mask, before, ones, fixed))[0]
     )
@@ -96,7 +99,8 @@ def test_an_agent_learns_to_walk_uphill(rng):
     for _ in range(60):
         steps = []
         for _ in range(10):
-            states, mask = points / 20, np.ones((64, 1))
+            states = points / 20
+            mask = np.ones((64, 1))
             actions, before, values = agent.act(states, mask, rng)
             points = np.clip(points + actions - 1, 0, 20)
             steps.append(EpisodeStep(states, actions, mask, before, values, points[:, 0] / 20))

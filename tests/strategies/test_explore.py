@@ -25,14 +25,15 @@ def trials(landscape):
 
 @pytest.mark.parametrize("strategy", [SimulatedAnnealing, ChameleonSearch])
 def test_a_guided_search_hands_over_the_best_first_and_better_ones_than_it_began_with(landscape, trials, strategy):
-    found = strategy(landscape.view(trials), 1).explore(8)
-    scores = landscape.score(found)
+    configurations = strategy(landscape.view(trials), 1).explore(8)
+    scores = landscape.score(configurations)
     assert (np.diff(scores) <= 0).all()
     assert scores[0] > max(landscape.score(np.array([trial.configuration for trial in trials])))
 
 
 def test_children_take_after_the_fastest_parents(landscape):
-    fast, slow = (0, 19, 34, 11, 5, 7), [(0, at, 0, 0, 0, 0) for at in range(4)]
+    fast = (0, 19, 34, 11, 5, 7)
+    slow = [(0, at, 0, 0, 0, 0) for at in range(4)]
     trials = [Measured(fast, 1.0), *(Measured(item, 100.0) for item in slow)]
     children = GeneticSearch(landscape.view(trials), 1)._bred(landscape.view(trials).ranked(), 400)
     assert (children[:, 2:] == fast[2:]).mean() > 0.8

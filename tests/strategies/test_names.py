@@ -40,8 +40,8 @@ def test_a_strategy_that_cannot_be_loaded_says_how(tmp_path, monkeypatch, text, 
 CLIMBER = "from autotune.strategies.strategy import Strategy\nclass {}(Strategy):\n    def explore(self, count): ..."
 
 
-@pytest.mark.parametrize(("named", "found"), [("own_one:Climber", "Climber"), ("own_one", "Search")])
-def test_an_entry_point_names_a_class_or_a_module_with_a_class_search(tmp_path, monkeypatch, named, found):
+@pytest.mark.parametrize(("named", "class_name"), [("own_one:Climber", "Climber"), ("own_one", "Search")])
+def test_an_entry_point_names_a_class_or_a_module_with_a_class_search(tmp_path, monkeypatch, named, class_name):
     (tmp_path / "own_one.py").write_text("\n".join(CLIMBER.format(name) for name in ("Climber", "Search")))
     told = tmp_path / "own_one-1.0.dist-info"
     told.mkdir()
@@ -50,7 +50,7 @@ def test_an_entry_point_names_a_class_or_a_module_with_a_class_search(tmp_path, 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "own_one", raising=False)
     assert "own" in strategies.names()
-    assert strategies.get("own").__name__ == found
+    assert strategies.get("own").__name__ == class_name
 
 
 def test_the_search_of_the_back_end_is_named_but_not_loaded_here():

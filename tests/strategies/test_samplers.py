@@ -67,8 +67,8 @@ class TestAdaptive:
         assert mode(landscape.space, as_array(pool, 6)) == synthesis
         first = Adaptive().pick(landscape.view([]), pool, 8, np.random.default_rng(0), modelled=True)
         assert synthesis not in first and landscape.us(first[0]) and landscape.us(synthesis)
-        known = landscape.view(landscape.measure(first[:1]))
-        assert Adaptive().pick(known, pool, 8, np.random.default_rng(0), modelled=True) == [synthesis, *first[1:]]
+        view = landscape.view(landscape.measure(first[:1]))
+        assert Adaptive().pick(view, pool, 8, np.random.default_rng(0), modelled=True) == [synthesis, *first[1:]]
 
     def test_without_synthesis_what_was_measured_is_replaced_by_the_next_of_its_cluster(self, landscape, pool):
         first = Adaptive().pick(landscape.view([]), pool, 8, np.random.default_rng(0), modelled=True)
@@ -80,8 +80,8 @@ class TestAdaptive:
         assert set(second) <= set(map(landscape.program, pool))
 
     def test_a_cluster_of_which_everything_is_known_is_left_out(self, landscape, pool, rng):
-        known = landscape.measure([item for item in pool if item[0] == 2])
-        picked = Adaptive(synthesis=False).pick(landscape.view(known), pool, 8, rng, modelled=True)
+        measured = landscape.measure([item for item in pool if item[0] == 2])
+        picked = Adaptive(synthesis=False).pick(landscape.view(measured), pool, 8, rng, modelled=True)
         assert picked and all(item[0] == 0 for item in picked)
 
 

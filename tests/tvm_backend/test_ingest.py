@@ -43,10 +43,12 @@ COMPUTED = model(
 @pytest.fixture
 def imported(tmp_path):
     def run(proto, *sizes, plan=NOTHING):
-        path, job = tmp_path / "model.onnx", JobPaths(tmp_path / "job")
+        path = tmp_path / "model.onnx"
+        job = JobPaths(tmp_path / "job")
         path.write_bytes(proto.SerializeToString())
         job.folder.mkdir()
-        cpus, locks = (0,), str(tmp_path / "locks")
+        cpus = (0,)
+        locks = str(tmp_path / "locks")
         shapes = shape_bindings({}, {"batch": sizes or (2,)})
         request = ImportRequest(str(path), "llvm", 1, cpus, locks, shapes, {}, False, str(job.folder), plan=plan)
         return ingest.run(request, lambda step, waiting=False: None), job
@@ -100,7 +102,8 @@ def test_the_same_shapes_twice_are_refused(tmp_path):
 
 
 def test_a_model_whose_shapes_tvm_does_not_find_is_refused_when_it_is_submitted(imported):
-    target, none = numpy_helper.from_array(np.array([0, 4]), "shape"), numpy_helper.from_array(np.array([0]), "none")
+    target = numpy_helper.from_array(np.array([0, 4]), "shape")
+    none = numpy_helper.from_array(np.array([0]), "none")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
     nodes = [
         helper.make_node("Slice", ["x", "none", "none"], ["nothing"]),

@@ -47,5 +47,5 @@ def test_tvm_does_not_import_pytorch_which_takes_longer_than_itself(loads: str, 
     (tmp_path / "torch.py").write_text("print('imported')")
     code = f"{loads}; import sys; print('torch' in sys.modules); import torch"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", "imported"], "but one that asks for it later gets it"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "imported"], "but one that asks for it later gets it"

@@ -17,17 +17,17 @@ from autotune.tvm_backend.target import (
 )
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
-TARGETS = [({"kind": "llvm", "mcpu": mcpu}, found) for mcpu, found in X86] + [
+TARGETS = [({"kind": "llvm", "mcpu": mcpu}, registers) for mcpu, registers in X86] + [
     ({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}, (4, 32)),
     ({"kind": "cuda", "arch": "sm_80"}, (1, 255)),
 ]
 
 
-@pytest.mark.parametrize(("description", "found"), TARGETS)
-def test_vector_registers_are_those_of_the_instruction_set(description, found):
+@pytest.mark.parametrize(("description", "registers"), TARGETS)
+def test_vector_registers_are_those_of_the_instruction_set(description, registers):
     import tvm
 
-    assert vector_registers(tvm.target.Target(description)) == found
+    assert vector_registers(tvm.target.Target(description)) == registers
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_vector_registers_are_those_of_the_instruction_set(description, found):
     ),
 )
 def test_options_may_follow_the_kind(text, asked):
-    found = resolve_target(text, threads=2).description
-    assert {**found, **asked} == found
-    assert resolve_target(json.dumps({"kind": "llvm", **asked}), threads=2).description == found
+    description = resolve_target(text, threads=2).description
+    assert {**description, **asked} == description
+    assert resolve_target(json.dumps({"kind": "llvm", **asked}), threads=2).description == description
 
 
 def test_a_cpu_that_llvm_takes_for_an_older_one_keeps_its_instructions(monkeypatch):
@@ -65,8 +65,8 @@ def test_what_is_no_option_is_refused_by_name(text):
 
 
 def test_an_architecture_with_a_suffix_is_the_one_that_tvm_knows():
-    found = resolve_target('{"kind": "cuda", "arch": "sm_90a"}', threads=1)
-    assert found.description["arch"] == "sm_90"
+    resolved = resolve_target('{"kind": "cuda", "arch": "sm_90a"}', threads=1)
+    assert resolved.description["arch"] == "sm_90"
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "", None])

@@ -45,7 +45,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 def test_an_error_arrives_as_it_was_raised_after_the_steps(
     request_of: Callable[[str], ImportRequest], tmp_path: Path
 ) -> None:
-    model, steps = tmp_path / "net.onnx", []
+    model = tmp_path / "net.onnx"
+    steps = []
     model.write_bytes(b"no model")
     with pytest.raises(ModelError, match="net.onnx"):
         oneshot.import_model(request_of(str(model)), LIMIT_S, steps.append)

@@ -56,18 +56,18 @@ def request(id: int, limit_s: float) -> RunStage:
 
 
 def reports(fleet: WorkerPool, count: int) -> list[StageReport]:
-    found: list[StageReport] = []
+    received: list[StageReport] = []
     deadline = time.monotonic() + LIMIT_S
-    while len(found) < count and time.monotonic() < deadline:
+    while len(received) < count and time.monotonic() < deadline:
         readable, _, _ = select.select(fleet.descriptors(), [], [], 0.1)
-        found += fleet.reports(readable)
-    return found
+        received += fleet.reports(readable)
+    return received
 
 
 def serve(fleet: WorkerPool, id: int) -> StageReport:
     fleet.run("llvm", request(id, LIMIT_S))
-    (found,) = reports(fleet, 1)
-    return found
+    (report,) = reports(fleet, 1)
+    return report
 
 
 def worker(fleet: WorkerPool) -> int:
@@ -84,9 +84,9 @@ def test_a_stopped_worker_is_killed_at_the_limit_of_its_stage_and_replaced(make_
     stopped = worker(fleet)
     os.kill(stopped, signal.SIGSTOP)
     fleet.run("llvm", request(2, 0.5))
-    (found,) = reports(fleet, 1)
-    assert (found.id, found.outcome) == (2, "crashed")
-    assert "llvm worker did not answer" in found.reason
+    (report,) = reports(fleet, 1)
+    assert (report.id, report.outcome) == (2, "crashed")
+    assert "llvm worker did not answer" in report.reason
     assert gone(stopped)
     assert serve(fleet, 3).outcome == "failed"
     assert worker(fleet) != stopped
@@ -99,9 +99,9 @@ def test_the_signal_that_killed_a_worker_is_told(make_fleet: MakeFleet) -> None:
     os.kill(killed, signal.SIGSTOP)
     fleet.run("llvm", request(2, LIMIT_S))
     os.kill(killed, signal.SIGKILL)
-    (found,) = reports(fleet, 1)
-    assert (found.id, found.outcome) == (2, "crashed")
-    assert "llvm worker died (SIGKILL)" in found.reason
+    (report,) = reports(fleet, 1)
+    assert (report.id, report.outcome) == (2, "crashed")
+    assert "llvm worker died (SIGKILL)" in report.reason
 
 
 def test_a_worker_is_replaced_after_its_stages_finishes_what_it_has_and_goes(make_fleet: MakeFleet) -> None:
@@ -122,28 +122,30 @@ def test_a_worker_is_replaced_after_its_stages_finishes_what_it_has_and_goes(mak
 
 
 def test_the_seconds_of_a_stage_begin_when_its_leases_are_held(workspace: Workspace, make_fleet: MakeFleet) -> None:
-    fleet, stage = make_fleet(0), request(1, LIMIT_S)
+    fleet = make_fleet(0)
+    stage = request(1, LIMIT_S)
     fleet.run("simulated", stage)
     reports(fleet, 1)  # the worker is ready
     with lease(load_config(workspace.config).machine.lock_folder, ["cpu-0"], 0.0):
         fleet.run("simulated", replace(stage, id=2, kind="measure", resources=("cpu-0",)))
         time.sleep(1.0)
         held_until = time.monotonic()
-    (found,) = reports(fleet, 1)
-    assert found.outcome == "failed"
-    assert found.seconds <= time.monotonic() - held_until
+    (report,) = reports(fleet, 1)
+    assert report.outcome == "failed"
+    assert report.seconds <= time.monotonic() - held_until
 
 
 def test_the_processes_of_a_stage_are_killed_while_its_number_is_still_its_own(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = os.pipe()
-    served, killed = Worker(workspace, MessageReader(os.dup(0)), writer), []
+    served = Worker(workspace, MessageReader(os.dup(0)), writer)
+    killed = []
     monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(os.waitid(os.P_PID, pid, _ENDED)))
     served._start(request(1, LIMIT_S))
     (child,) = served._children.values()
     while served._children:
         select.select([child.answers.descriptor], [], [])
         served._read_answer(child)
-    assert [found.si_pid for found in killed] == [child.pid]
+    assert [ended.si_pid for ended in killed] == [child.pid]
     assert [report.id for report in receive(MessageReader(reader)) if isinstance(report, StageReport)] == [1]

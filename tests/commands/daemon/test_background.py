@@ -39,10 +39,10 @@ def test_a_daemon_that_exits_before_it_is_told_to_has_stopped(
 ) -> None:
     """It still ran when its file was read."""
     process = subprocess.Popen(["sleep", "60"])
-    found = DaemonInfo(Identity.of(process.pid).to_json(), time.time(), "predictive")
+    info = DaemonInfo(Identity.of(process.pid).to_json(), time.time(), "predictive")
     process.kill()
     process.wait()
-    monkeypatch.setattr(background, "running_daemon", lambda workspace: found)
+    monkeypatch.setattr(background, "running_daemon", lambda workspace: info)
     assert background.stop(workspace, 1) == process.pid
 
 
@@ -51,8 +51,8 @@ def test_one_that_is_stopped_by_ctrl_z_is_told_of_and_ends_when_it_is_told_to(wo
     formats.write(workspace.daemon_info, DaemonInfo(Identity.of(process.pid).to_json(), time.time(), "predictive"))
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-    found = running_daemon(workspace)
-    assert found is not None and found.trouble == f"its process is stopped; run: kill -CONT {process.pid}"
+    daemon = running_daemon(workspace)
+    assert daemon is not None and daemon.trouble == f"its process is stopped; run: kill -CONT {process.pid}"
     assert background.stop(workspace, 5) == process.pid
     assert process.wait(5) == -signal.SIGTERM
 

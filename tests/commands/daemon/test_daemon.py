@@ -22,8 +22,9 @@ def test_a_full_log_goes_on_in_an_empty_file_with_all_that_is_printed(tmp_path: 
     path = tmp_path / "daemon.log"
     with path.open("ab") as log:
         subprocess.run([sys.executable, "-c", _LOGS, str(path)], check=True, stdout=log, stderr=log)
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["daemon.log", "daemon.log.1"]
-    now, before = path.read_text(), path.with_name("daemon.log.1").read_text()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["daemon.log", "daemon.log.1"]
+    now = path.read_text()
+    before = path.with_name("daemon.log.1").read_text()
     assert len(now) < 2100 and len(before) < 2100
     assert now.endswith("stage 199\nraw 199\n")
     last = [int(line.split()[-1]) for line in (before + now).splitlines() if "stage" in line]

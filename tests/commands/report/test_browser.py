@@ -70,8 +70,8 @@ def test_the_page_is_as_wide_as_a_narrow_window(written: Path, tmp_path: Path) -
     measure = "<script>document.title = `${document.documentElement.scrollWidth} ${innerWidth}`</script>"
     written.write_text(text.replace("</body>", f"{measure}</body>"))
     document, _ = browse(written, tmp_path / "profile", "--window-size=500,800", "--dump-dom")
-    found = re.search(r"<title>(\d+) (\d+)</title>", document)
-    assert found is not None and int(found[1]) <= int(found[2])
+    widths = re.search(r"<title>(\d+) (\d+)</title>", document)
+    assert widths is not None and int(widths[1]) <= int(widths[2])
 
 
 class _Tables(HTMLParser):
@@ -79,7 +79,7 @@ class _Tables(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, list[list[str]]] = {}
+        self.sections: dict[str, list[list[str]]] = {}
         self._section = ""
         self._cell = False
 
@@ -87,9 +87,9 @@ class _Tables(HTMLParser):
         if tag == "section":
             self._section = dict(attrs).get("id") or ""
         elif tag == "tr":
-            self.found.setdefault(self._section, []).append([])
+            self.sections.setdefault(self._section, []).append([])
         elif tag == "td":
-            self.found[self._section][-1].append("")
+            self.sections[self._section][-1].append("")
         self._cell = tag == "td"
 
     def handle_endtag(self, tag: str) -> None:
@@ -97,13 +97,13 @@ class _Tables(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._cell:
-            self.found[self._section][-1][-1] += data
+            self.sections[self._section][-1][-1] += data
 
 
 def tables(text: str) -> dict[str, list[list[str]]]:
     parser = _Tables()
     parser.feed(text)
-    return {name: [row for row in rows if row] for name, rows in parser.found.items()}
+    return {name: [row for row in rows if row] for name, rows in parser.sections.items()}
 
 
 def test_its_numbers_are_those_of_the_json(workspace: Workspace, tuned: JobPaths, written: Path) -> None:
@@ -193,8 +193,8 @@ def test_the_page_of_a_thousand_trials_and_thirty_tasks_is_small(
     with patch("os.fsync"):
         for task in range(30):
             us = [3000.0 * rng.random() * 0.95**n for n in range(34)]
-            found = [make_trial(task, n, each, NOW - 200 + n, 2 ** (n % 5)) for n, each in enumerate(us)]
-            TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records).add(found)
+            trials = [make_trial(task, n, time_us, NOW - 200 + n, 2 ** (n % 5)) for n, time_us in enumerate(us)]
+            TuningLog(workspace.tuning_log("llvm-test", f"{task:016x}").records).add(trials)
         for number in range(500):
             at = NOW - 280 + number / 2
             append(paths.journal, StageDone(kind="build", began=at, at=at + 1, seconds=1.0, cpus=tuple(range(64))))

@@ -36,7 +36,8 @@ def only(workspace: Workspace) -> JobReport:
 
 
 def test_the_numbers_are_those_of_status(workspace: Workspace, tuned: JobPaths) -> None:
-    job, (shown,) = only(workspace), snapshot(workspace)
+    job = only(workspace)
+    (shown,) = snapshot(workspace)
     assert job.latency_ms == shown.latency_ms == job.latency[-1].latency_ms == 1.0
     for task, status in zip(job.tasks, shown.tasks, strict=True):
         assert (task.trials, task.best_us, task.share, task.gflops) == (
@@ -59,7 +60,8 @@ def test_trials_failures_stages_and_exports_are_read(workspace: Workspace, tuned
 def test_a_workspace_copied_elsewhere_says_the_same(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
     copy = Workspace(tmp_path / "elsewhere")
     shutil.copytree(workspace.root, copy.root)
-    before, after = to_json(gather(workspace, [tuned], NOW)), to_json(gather(copy, copy.job_list(), NOW))
+    before = to_json(gather(workspace, [tuned], NOW))
+    after = to_json(gather(copy, copy.job_list(), NOW))
     assert after["jobs"] == before["jobs"] and after["workspace"] == str(copy.root)
 
 
@@ -95,9 +97,9 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
             plan="plan.toml", memory_mb=64.0, explore=True, calibrate="samples.npz", max_drop=0.01,
             accuracy="python 'my score.py'",
     )  # fmt: skip
-    found = only(workspace).settings
-    assert found is not None
-    words = shlex.split(found.commands[0])
+    settings = only(workspace).settings
+    assert settings is not None
+    words = shlex.split(settings.commands[0])
     assert words[:3] == ["autotune", "submit", "/m odels/x.onnx"]
     command: Any = cli._load("submit")
     parsed = command.make_context("submit", words[2:], obj=workspace)
@@ -110,7 +112,7 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
         "inputs": ("x=1x8:float32",), "values": ("sr=16000",), "plan": "plan.toml", "memory_mb": "64MB",
         "calibrate": "samples.npz", "max_drop": "0.01", "explore": True, "accuracy": "python 'my score.py'",
     }  # fmt: skip
-    assert found.commands[2] == "autotune export last --output a-b-again"
+    assert settings.commands[2] == "autotune export last --output a-b-again"
 
 
 @pytest.mark.parametrize("seconds", [90.0, 1234567.5, 3.6e12, 1e-9])
@@ -118,9 +120,9 @@ def test_the_command_that_repeats_a_job_has_all_digits_of_its_ends(
     workspace: Workspace, make_job: Callable[..., JobPaths], seconds: float
 ) -> None:
     make_job(within_s=seconds, stop_at_ms=seconds, values={"sr": 1234567.0})
-    found = only(workspace).settings
-    assert found is not None
-    words = shlex.split(found.commands[0])
+    settings = only(workspace).settings
+    assert settings is not None
+    words = shlex.split(settings.commands[0])
     given = dict(itertools.pairwise(words))
     assert parse_duration(given["--within"]) == seconds and parse_latency(given["--stop-at"]) == seconds
     assert given["--value"] == "sr=1234567"
@@ -130,8 +132,8 @@ def test_the_command_that_repeats_a_job_for_boards_names_them(
     workspace: Workspace, make_job: Callable[..., JobPaths]
 ) -> None:
     make_job(board="phone")
-    found = only(workspace).settings
-    assert found is not None and "--target phone " in found.commands[0]
+    settings = only(workspace).settings
+    assert settings is not None and "--target phone " in settings.commands[0]
 
 
 def test_as_json_it_has_the_documented_keys(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
@@ -177,7 +179,7 @@ def test_each_of_several_shapes_has_its_latency(
     references.remember(tuned, {"entries": latencies, "threads": 2, "exported_at": NOW})
     job = only(workspace)
     assert job.latency_ms == 1.0 and job.references is not None and job.references.tuned_ms == 2.25
-    assert [(each.name, each.latency_ms, each.exported_ms) for each in job.entries] == [
+    assert [(shape.name, shape.latency_ms, shape.exported_ms) for shape in job.entries] == [
         ("n=8", 0.5, {"tuned": 0.75}),
         ("n=16", 0.5, {"tuned": 1.5}),
     ]

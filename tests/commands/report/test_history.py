@@ -20,9 +20,9 @@ def trial(us: float | None, at: float, kind: Any = "crash") -> Trial:
     return Trial(f"{at}", None, None, times, Failure("build", kind, f"at {at:.0f}") if us is None else None, "j", 0, at)
 
 
-def spec(weights: tuple[int, ...], fresh: bool = False, known: tuple[int, ...] = ()) -> JobSpec:
+def spec(weights: tuple[int, ...], fresh: bool = False, measured: tuple[int, ...] = ()) -> JobSpec:
     tasks = tuple(TaskSpec(f"t{n}", f"{n:016x}", weight, "1", 1.0, True) for n, weight in enumerate(weights))
-    known = known or (0,) * len(weights)
+    measured = measured or (0,) * len(weights)
     return JobSpec(
         id=1,
         name="n",
@@ -36,7 +36,7 @@ def spec(weights: tuple[int, ...], fresh: bool = False, known: tuple[int, ...] =
         strategy="beam",
         sampler="greedy",
         fresh=fresh,
-        known_at_submit=known,
+        known_at_submit=measured,
         submitted_at=BEGIN,
     )
 
@@ -57,14 +57,14 @@ def test_a_task_that_never_had_a_time_does_not_hold_it_up() -> None:
 
 
 def test_what_was_known_at_the_submission_stands_at_its_start() -> None:
-    found = split(spec((1,), fresh=True, known=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
-    assert latency_curve(spec((1,)), [found]) == (LatencyPoint(0, 0, 3.0), LatencyPoint(10, 1, 2.0))
-    assert found.curve() == (BestPoint(1, 3000.0), BestPoint(2, 2000.0))
+    task = split(spec((1,), fresh=True, measured=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
+    assert latency_curve(spec((1,)), [task]) == (LatencyPoint(0, 0, 3.0), LatencyPoint(10, 1, 2.0))
+    assert task.curve() == (BestPoint(1, 3000.0), BestPoint(2, 2000.0))
 
 
 def test_a_job_that_is_not_fresh_counts_what_was_known() -> None:
-    found = split(spec((1,), known=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
-    assert len(found.counted) == 2
+    task = split(spec((1,), measured=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
+    assert len(task.counted) == 2
 
 
 def test_failures_are_counted_by_stage_and_kind() -> None:
@@ -81,7 +81,7 @@ TIMES = st.lists(st.lists(st.none() | st.floats(1, 1e6), max_size=12), min_size=
 
 @given(TIMES, st.randoms())
 def test_the_curve_falls_and_ends_at_the_sum_of_the_best(times: list[list[float | None]], rng: random.Random) -> None:
-    tasks = [TaskTrials(tuple(trial(us, BEGIN + rng.random() * 50) for us in each)) for each in times]
+    tasks = [TaskTrials(tuple(trial(us, BEGIN + rng.random() * 50) for us in of_task)) for of_task in times]
     curve = latency_curve(spec((1,) * len(tasks)), tasks)
     values = [point.latency_ms for point in curve]
     assert values == sorted(values, reverse=True)

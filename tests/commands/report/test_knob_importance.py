@@ -13,7 +13,8 @@ from autotune.commands.report.knob_importance import KnobImportance, decisions, 
 from autotune.storage.formats import Trial
 
 Make = Callable[..., Trial]
-TILE, CATEGORY = "conv2d loop 1, tile of 2", "one of 0, 16, 64"
+TILE = "conv2d loop 1, tile of 2"
+CATEGORY = "one of 0, 16, 64"
 
 
 def test_a_decision_is_named_by_what_it_decides(make_trial: Make) -> None:
@@ -35,30 +36,31 @@ def test_the_knob_that_decides_the_time_explains_it(make_trial: Make) -> None:
 
 
 def test_many_values_alone_explain_nothing(make_trial: Make) -> None:
-    rng, found = random.Random(1), list[float]()
+    rng = random.Random(1)
+    importances = list[float]()
     for _ in range(20):
         trials = [
             make_trial(0, 3 * n, rng.lognormvariate(5, 1), n, rng.choice((1, 2, 4, 8, 16, 32))) for n in range(48)
         ]
-        found.append(importance(trials)[0].importance)
-    assert statistics.mean(found) < 0.1
+        importances.append(importance(trials)[0].importance)
+    assert statistics.mean(importances) < 0.1
 
 
 def test_few_trials_say_nothing(make_trial: Make) -> None:
-    found: list[Trial] = [make_trial(0, n, 1000.0 + n, n, 1 + n % 2) for n in range(15)]
-    assert importance(found) == ()
+    trials: list[Trial] = [make_trial(0, n, 1000.0 + n, n, 1 + n % 2) for n in range(15)]
+    assert importance(trials) == ()
 
 
 def test_the_trials_have_their_values_of_knobs_the_fastest_first(make_trial: Make) -> None:
     trials = [make_trial(0, n, 1000.0 / tile, n, tile) for n, tile in enumerate((1, 2, 4))]
-    found = values([*trials, make_trial(0, 99, None, 99.0)], [TILE, "no such knob"])
-    assert [(each.us, each.values) for each in found] == [
+    rows = values([*trials, make_trial(0, 99, None, 99.0)], [TILE, "no such knob"])
+    assert [(row.us, row.values) for row in rows] == [
         (250.0, ("16x4", "")), (500.0, ("32x2", "")), (1000.0, ("64x1", "")),
     ]  # fmt: skip
     assert values(trials, []) == ()
 
 
 def test_knobs_that_explain_nothing_are_not_shown() -> None:
-    found = [KnobImportance(str(n), n / 1000, "", (), 20) for n in (300, 200, 100, 50, 20, 15, 5)]
-    assert [knob.name for knob in shown(found)] == ["300", "200", "100", "50", "20"]
-    assert shown(found[6:]) == ()
+    knobs = [KnobImportance(str(n), n / 1000, "", (), 20) for n in (300, 200, 100, 50, 20, 15, 5)]
+    assert [knob.name for knob in shown(knobs)] == ["300", "200", "100", "50", "20"]
+    assert shown(knobs[6:]) == ()

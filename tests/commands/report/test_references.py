@@ -15,9 +15,9 @@ REPORT: dict[str, Any] = {"latency": {"tuned_ms": 2.0, "openvino_ms": 3.0}, "thr
 
 def test_an_export_is_recalled_by_the_names_that_people_know(tuned: JobPaths) -> None:
     remember(tuned, REPORT)
-    found = recall(tuned)
-    assert found is not None and found.named == {"exported library": 2.0, "OpenVINO": 3.0}
-    assert (found.threads, found.exported_at, found.untuned_ms) == (4, 5.0, None)
+    references = recall(tuned)
+    assert references is not None and references.named == {"exported library": 2.0, "OpenVINO": 3.0}
+    assert (references.threads, references.exported_at, references.untuned_ms) == (4, 5.0, None)
 
 
 def test_without_an_export_or_with_a_damaged_file_there_is_none(tuned: JobPaths) -> None:
@@ -37,16 +37,19 @@ def test_the_kernels_of_the_export_come_with_what_the_machine_allows(tuned: JobP
     kernel = {"name": "fused_conv", "task": "conv", "calls": 2, "us": 100.0, "gflop": 0.005, "bytes": 10**6}
     limits = {"gflops": 200.0, "gb_per_s": 40.0}
     remember(tuned, {**REPORT, "kernels": [{**kernel, "least_us": 50.0}], "roofline": limits})
-    found = recall(tuned)
-    assert found is not None and found.limits is not None
-    assert (found.kernels[0].gflops, found.kernels[0].gb_per_s) == (100.0, 20.0)
-    assert found.limits.gflops == 200.0
+    references = recall(tuned)
+    assert references is not None and references.limits is not None
+    assert (references.kernels[0].gflops, references.kernels[0].gb_per_s) == (100.0, 20.0)
+    assert references.limits.gflops == 200.0
 
 
 def test_at_several_shapes_it_is_one_run_at_each_of_them(tuned: JobPaths) -> None:
     latencies = {"n=8": {"tuned_ms": 2.0, "onnxruntime_ms": 3.0}, "n=16": {"tuned_ms": 5.0, "onnxruntime_ms": 4.0}}
     entries = [{"name": name, "latency": latency} for name, latency in latencies.items()]
     remember(tuned, {**REPORT, "entries": entries})
-    found = recall(tuned)
-    assert found is not None and found.named == {"exported library": 7.0, "ONNX Runtime": 7.0}
-    assert found.entries_ms == {"n=8": {"tuned": 2.0, "ONNX Runtime": 3.0}, "n=16": {"tuned": 5.0, "ONNX Runtime": 4.0}}
+    references = recall(tuned)
+    assert references is not None and references.named == {"exported library": 7.0, "ONNX Runtime": 7.0}
+    assert references.entries_ms == {
+        "n=8": {"tuned": 2.0, "ONNX Runtime": 3.0},
+        "n=16": {"tuned": 5.0, "ONNX Runtime": 4.0},
+    }

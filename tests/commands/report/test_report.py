@@ -25,7 +25,8 @@ def run(workspace: Workspace, *words: str) -> None:
 def test_one_call_writes_the_page_the_tables_and_the_json(
     workspace: Workspace, tuned: JobPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page, folder = tmp_path / "page.html", tmp_path / "tables"
+    page = tmp_path / "page.html"
+    folder = tmp_path / "tables"
     run(workspace, "last", "--html", str(page), "--csv", str(folder), "--json")
     out, err = capsys.readouterr()
     (job,) = json.loads(out)["jobs"]
@@ -96,10 +97,10 @@ def test_a_column_that_only_one_job_has_is_empty_for_the_others(
     for id in (1, 2, 3):
         make_job(id, f"net-{id}", entries=entries)
     for id, runtime in ((2, "openvino"), (3, "onnxruntime")):
-        latencies = [{"name": each.name, "latency": {"tuned_ms": 1.0, f"{runtime}_ms": id}} for each in entries]
+        latencies = [{"name": entry.name, "latency": {"tuned_ms": 1.0, f"{runtime}_ms": id}} for entry in entries]
         report = {"entries": latencies, "threads": 2, "exported_at": 1.0}
         references.remember(workspace.job(id, f"net-{id}"), report)
     run(workspace, "--all", "--csv", str(tmp_path))
     rows = list(csv.DictReader((tmp_path / "shapes.csv").open()))
-    found = [(row["job"], row["OpenVINO in ms"], row["ONNX Runtime in ms"]) for row in rows[::2]]
-    assert found == [("1", "", ""), ("2", "2.0", ""), ("3", "", "3.0")]
+    cells = [(row["job"], row["OpenVINO in ms"], row["ONNX Runtime in ms"]) for row in rows[::2]]
+    assert cells == [("1", "", ""), ("2", "2.0", ""), ("3", "", "3.0")]

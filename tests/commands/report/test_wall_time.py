@@ -64,27 +64,27 @@ STRETCHES = st.lists(st.tuples(MOMENTS, MOMENTS | st.just(math.inf)).map(sorted)
 @settings(max_examples=300, deadline=None)
 @given(events=st.lists(EVENTS, max_size=30), served=STRETCHES, begin=MOMENTS, wall=st.floats(0, 200))
 def test_the_parts_sum_to_the_wall_time(events: Any, served: Any, begin: float, wall: float) -> None:
-    found = attribute(events, served, begin, begin + wall)
-    assert math.fsum(found.values()) == pytest.approx((begin + wall) - begin, abs=1e-6)
-    assert all(value >= 0 for value in found.values())
-    assert tuple(found) == PARTS
+    seconds = attribute(events, served, begin, begin + wall)
+    assert math.fsum(seconds.values()) == pytest.approx((begin + wall) - begin, abs=1e-6)
+    assert all(value >= 0 for value in seconds.values())
+    assert tuple(seconds) == PARTS
 
 
 class TestRules:
     def test_of_stages_at_once_the_one_furthest_along_counts(self) -> None:
-        found = parts(stage("search", 0, 40), stage("measure", 10, 20), stage("build", 15, 30), end=40.0)
-        assert found == {"search": 20.0, "measure": 10.0, "build": 10.0}
+        seconds = parts(stage("search", 0, 40), stage("measure", 10, 20), stage("build", 15, 30), end=40.0)
+        assert seconds == {"search": 20.0, "measure": 10.0, "build": 10.0}
 
     def test_two_of_a_kind_count_once(self) -> None:
         assert parts(stage("build", 0, 60), stage("build", 30, 100)) == {"build": 100.0}
 
     def test_between_stages_it_waits_for_what_was_said_last(self) -> None:
-        found = parts(stage("build", 10, 30), waits("cpu", 30.0))
-        assert found == {"waits turn": 10.0, "build": 20.0, "waits cpu": 70.0}
+        seconds = parts(stage("build", 10, 30), waits("cpu", 30.0))
+        assert seconds == {"waits turn": 10.0, "build": 20.0, "waits cpu": 70.0}
 
     def test_a_new_daemon_lets_it_wait_for_its_turn_first(self) -> None:
-        found = parts(waits("window", 10.0), served=[(0.0, 40.0), (60.0, math.inf)])
-        assert found == {"waits turn": 50.0, "waits window": 30.0, "stopped": 20.0}
+        seconds = parts(waits("window", 10.0), served=[(0.0, 40.0), (60.0, math.inf)])
+        assert seconds == {"waits turn": 50.0, "waits window": 30.0, "stopped": 20.0}
 
     def test_without_a_daemon_it_is_stopped_unless_it_is_held(self) -> None:
         held = [UserRequest("hold", at=70.0), UserRequest("release", at=80.0)]
@@ -105,13 +105,13 @@ class TestRules:
 
 class TestReports:
     def only(self, workspace: Workspace, now: float) -> Times:
-        (found,) = reports(workspace, workspace.job_list(), now)
-        return found
+        (times,) = reports(workspace, workspace.job_list(), now)
+        return times
 
     def test_a_job_that_ended_is_reported_until_then(self, workspace: Workspace, make_job: Make) -> None:
         make_job(submitted_at=1000.0, state=JobState("done", finished_at=1060.0))
-        found = self.only(workspace, 5000.0)
-        assert (found.wall_s, found.parts["stopped"]) == (60.0, 60.0)
+        times = self.only(workspace, 5000.0)
+        assert (times.wall_s, times.parts["stopped"]) == (60.0, 60.0)
 
     def test_a_job_that_was_cancelled_without_a_daemon_ended_then(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job(submitted_at=time.time() - 50, control=formats.Control("cancel"))
@@ -135,9 +135,9 @@ class TestReports:
         gone = Identity.current().to_json() | {"start_time": 1}
         formats.write(workspace.daemon_info, DaemonInfo(gone, 0.0, "p"))
         os.utime(workspace.daemon_info, (begin + 40, begin + 40))
-        found = self.only(workspace, begin + 100).parts
-        assert found["waits turn"] == pytest.approx(40, abs=5)
-        assert found["stopped"] == pytest.approx(60, abs=5)
+        seconds = self.only(workspace, begin + 100).parts
+        assert seconds["waits turn"] == pytest.approx(40, abs=5)
+        assert seconds["stopped"] == pytest.approx(60, abs=5)
         daemon_info.note_start(workspace)
         (killed, _) = daemon_info.times_served(workspace)
         assert killed[1] <= time.time(), "the next daemon was there before that moment"

@@ -190,9 +190,9 @@ class TestSeveralShapes:
             parse([text])
 
     def test_combine_and_are_named_by_what_varies(self) -> None:
-        found = shape_bindings(parse_inputs(["y=1x2,3x2"]), parse_dims(["n=8,16", "batch=1"]))
-        assert [binding.name for binding in found] == ["n=8,y=1x2", "n=16,y=1x2", "n=8,y=3x2", "n=16,y=3x2"]
-        assert found[1].dims == {"batch": 1, "n": 16} and found[1].inputs == (InputSpec("y", (1, 2), ""),)
+        bindings = shape_bindings(parse_inputs(["y=1x2,3x2"]), parse_dims(["n=8,16", "batch=1"]))
+        assert [binding.name for binding in bindings] == ["n=8,y=1x2", "n=16,y=1x2", "n=8,y=3x2", "n=16,y=3x2"]
+        assert bindings[1].dims == {"batch": 1, "n": 16} and bindings[1].inputs == (InputSpec("y", (1, 2), ""),)
 
     def test_a_single_one_is_main(self) -> None:
         assert shape_bindings({}, {}) == (ShapeBinding("main", (), {}),)

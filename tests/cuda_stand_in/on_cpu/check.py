@@ -70,5 +70,5 @@ def complaints(program: Path, launches: Path, *, seed: int | None = None, limit_
     environment.pop("LD_LIBRARY_PATH", None)
     command = [*fixed, str(program), str(launches)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=environment, check=False)
-    found = list(dict.fromkeys(_COMPLAINT.findall(done.stderr)))
-    return found or ([f"exit {done.returncode}: {done.stderr[-300:]}"] if done.returncode else [])
+    lines = list(dict.fromkeys(_COMPLAINT.findall(done.stderr)))
+    return lines or ([f"exit {done.returncode}: {done.stderr[-300:]}"] if done.returncode else [])

@@ -73,13 +73,13 @@ def _template(inside: str) -> tuple[str, str]:
 
 
 def _operands(text: str) -> list[str]:
-    found = []
+    operands = []
     index = 0
     while match := _OPERAND.search(text, index):
         end = _closing(text, match.end() - 1)
-        found.append(f"({text[match.end() : end]})")
+        operands.append(f"({text[match.end() : end]})")
         index = end + 1
-    return found
+    return operands
 
 
 def _instruction(text: str, values: Sequence[str]) -> str:

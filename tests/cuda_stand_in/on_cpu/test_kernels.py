@@ -14,7 +14,8 @@ from .ptx import UnknownPtx
 
 pytestmark = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
 
-FINE, LAUNCH_FAILED = 0, 719
+FINE = 0
+LAUNCH_FAILED = 719
 KERNEL = 'extern "C" __global__ void __launch_bounds__(1024) kernel'
 
 
@@ -143,7 +144,9 @@ def test_an_asynchronous_copy_is_there_when_its_group_was_waited_for_and_not_bef
       asm volatile("cp.async.wait_group 0;" :  :  : "memory");
       late[threadIdx.x] = seen[threadIdx.x];
     }}"""
-    x, early, late = np.ones(32, np.float32), zeros(32), zeros(32)
+    x = np.ones(32, np.float32)
+    early = zeros(32)
+    late = zeros(32)
     assert run(source, x, early, late, block=(32, 1, 1)) == FINE
     assert np.isnan(early[:30]).all()
     assert np.array_equal(late, [1] * 30 + [0, 0])

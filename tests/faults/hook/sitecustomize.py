@@ -16,7 +16,11 @@ import sys
 import time
 
 FAULTS = os.environ.get("FAULTS", "")
-_open, _read, _write, _stat, _close = os.open, os.read, os.write, os.stat, os.close
+_open = os.open
+_read = os.read
+_write = os.write
+_stat = os.stat
+_close = os.close
 _time = time.time
 _EVENTS = {
     "os.mkdir": "mkdir",
@@ -92,4 +96,6 @@ if FAULTS:
     for supported in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
         if _stat in supported:
             supported.add(_refusing_stat)
-    os.write, os.stat, time.time = _refusing_write, _refusing_stat, _shifted_time
+    os.write = _refusing_write
+    os.stat = _refusing_stat
+    time.time = _shifted_time

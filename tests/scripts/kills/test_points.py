@@ -30,7 +30,9 @@ class Victim:
     """A process that publishes, logs and removes."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.root, self.number = folder, folder / "root", 0
+        self.folder = folder
+        self.root = folder / "root"
+        self.number = 0
 
     def run(self, site: str = "", occurrence: int = 1, record: bool = False) -> int:
         self.number += 1
@@ -99,8 +101,8 @@ def test_an_occurrence_that_is_never_come_to_kills_nobody(victim: Victim) -> Non
 def test_without_orders_nothing_is_replaced() -> None:
     environment = {key: value for key, value in hooked(HOOK).items() if key != points.VARIABLE}
     code = "import os; print(type(os.fsync).__name__)"
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
-    assert found.stdout == "builtin_function_or_method\n", found.stderr
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "builtin_function_or_method\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,8 @@ atomic.publish_bytes(Path(sys.argv[1]), b"content")
 
 def recorded(folder: Path, sabotage: str = "") -> list[dict[str, Any]]:
     """The trace of a process that publishes a file."""
-    orders, root = folder / "orders", folder / "root"
+    orders = folder / "orders"
+    root = folder / "root"
     orders.mkdir()
     root.mkdir()
     text = {"roots": [str(root)], "record": True, "kills": [], "daemon_info": ""}
@@ -154,7 +155,8 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, sabotage: str, fault: 
 
 
 def test_an_index_is_written_after_its_log(record: Recording) -> None:
-    log, index = f"{ROOT}/logs/tuning/cpu/ab.jsonl", f"{ROOT}/logs/tuning/cpu/ab.index"
+    log = f"{ROOT}/logs/tuning/cpu/ab.jsonl"
+    index = f"{ROOT}/logs/tuning/cpu/ab.index"
     record("open", log, append=True)("write", log)("fsync", log)("open", index, append=True)("write", index)
     assert violations(record("exit", ROOT).trace) == []
     record("write", log)("write", index)("fsync", log)

@@ -14,7 +14,8 @@ from autotune.storage.paths import Workspace
 
 @pytest.fixture
 def both(tmp_path: Path) -> tuple[Workspace, Workspace]:
-    first, second = Workspace(tmp_path / "first"), Workspace(tmp_path / "second")
+    first = Workspace(tmp_path / "first")
+    second = Workspace(tmp_path / "second")
     for workspace in (first, second):
         workspace.root.mkdir()
     sharing.prepare(first, second)
@@ -35,8 +36,8 @@ def test_a_lost_and_a_doubled_trial_are_noticed(both: tuple[Workspace, Workspace
     log = next(path for path in both[0].logs.glob("tuning/*/*.jsonl") if ".claimed" in path.parent.name)
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([*lines[:-2], lines[1], lines[-1]]))
-    found = sharing.losses(*both)
-    assert [line.rpartition(" ")[2] for line in found] == ["lost", "many"]
+    losses = sharing.losses(*both)
+    assert [line.rpartition(" ")[2] for line in losses] == ["lost", "many"]
 
 
 def test_a_torn_file_is_noticed(both: tuple[Workspace, Workspace], tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ def is_whole(path: Path) -> bool:
     """Whether the log is sound from the first byte to the last, header included."""
     lines = lines_of(path)
     for line in lines:
-        checksum, text = line[:8], line[9:-1]
+        checksum = line[:8]
+        text = line[9:-1]
         if int(checksum, 16) != zlib.crc32(text) or line[-1:] != b"\n":
             return False
     header = json.loads(lines[0][9:])

@@ -139,7 +139,8 @@ class TestFullDisk:
     def test_a_batch_that_does_not_fit_leaves_the_log_as_it_was(
         self, log: RecordLog, path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
-        before, write = path.read_bytes(), os.write
+        before = path.read_bytes()
+        write = os.write
         written = 0
 
         def refuse(descriptor: int, data: bytes = b"") -> int:
@@ -211,7 +212,9 @@ class TestFullDisk:
 class TestDeath:
     def test_killed_at_any_system_call_the_log_keeps_the_old_and_a_part_of_the_new(self, path: Path) -> None:
         """Each time from a log that needs all kinds of mending."""
-        log, call, seen = log_at(path), 1, set()
+        log = log_at(path)
+        call = 1
+        seen = set()
         log.append(OLD)
         header, *records = lines_of(path)
         needs_mending = b"".join([b"#" + header, b"junk\n", *records, b"torn"])
@@ -223,11 +226,11 @@ class TestDeath:
                 log.append(NEW)
 
             ended = in_child(append)
-            found = log.read()
-            assert found in (OLD, OLD + NEW[:1], OLD + NEW)
-            seen.add(len(found))
+            records_read = log.read()
+            assert records_read in (OLD, OLD + NEW[:1], OLD + NEW)
+            seen.add(len(records_read))
             log.append([{"n": 20}])
-            assert log.read() == [*found, {"n": 20}]
+            assert log.read() == [*records_read, {"n": 20}]
             assert is_whole(path)
             if not ended:
                 break

@@ -70,7 +70,7 @@ def test_a_thread_may_gather_eight_halves(dtype, tool, tmp_path):
     load_tvm("cuda")
     target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
     build_library(gather(dtype, 8), target, tmp_path / "kernel.so")
-    assert [found.arch for found in cubin.find((tmp_path / "kernel.so").read_bytes())] == ["sm_90"]
+    assert [code.arch for code in cubin.find((tmp_path / "kernel.so").read_bytes())] == ["sm_90"]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
@@ -87,6 +87,6 @@ def test_a_quotient_is_rounded_as_on_a_cpu(tool):
     import tvm
 
     with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
-        found = compiler.compile_source(SOURCE, "sm_90")
-    assert cubin.read(found).arch == "sm_90"
-    assert b"div_rn" in found
+        code = compiler.compile_source(SOURCE, "sm_90")
+    assert cubin.read(code).arch == "sm_90"
+    assert b"div_rn" in code

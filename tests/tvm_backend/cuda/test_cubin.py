@@ -37,24 +37,24 @@ def compile_for(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize(("arch", "reserved"), [("sm_75", 0), ("sm_90", 1024), ("sm_120", 1024)])
 def test_architecture_and_needs_of_kernels_are_read(compile_for, arch, reserved):
-    found = cubin.read(compile_for(arch))
-    assert found.arch == arch
-    (kernel,) = found.kernels
+    code = cubin.read(compile_for(arch))
+    assert code.arch == arch
+    (kernel,) = code.kernels
     assert (kernel.name, kernel.shared_bytes, kernel.stack_bytes) == ("twice", 512 + reserved, 0)
     assert 4 <= kernel.registers <= 64
 
 
 def test_cubins_are_found_in_a_library(compile_for):
     data = compile_for("sm_80")
-    assert [found.arch for found in cubin.find(b"\0" * 100 + data + SOURCE.encode() + data)] == ["sm_80", "sm_80"]
+    assert [code.arch for code in cubin.find(b"\0" * 100 + data + SOURCE.encode() + data)] == ["sm_80", "sm_80"]
     assert not list(cubin.find(SOURCE.encode()))
 
 
 def test_a_library_needs_the_most_that_one_of_its_kernels_does(compile_for):
     old, new = (compile_for(arch) for arch in ("sm_75", "sm_90"))
-    found = cubin.needs(b"\0" * 100 + old + new)
-    assert found is not None and found.registers >= 4
-    assert (found.stack_bytes, found.shared_bytes) == (0, 512 + 1024)
+    needs = cubin.needs(b"\0" * 100 + old + new)
+    assert needs is not None and needs.registers >= 4
+    assert (needs.stack_bytes, needs.shared_bytes) == (0, 512 + 1024)
     assert cubin.needs(SOURCE.encode()) is None
 
 

@@ -65,18 +65,20 @@ def test_a_kernel_that_tvm_writes_as_a_whole_is_compiled(target):
     prepared = prepare(builder.get(), target)
     programs = [task.program for task in extract_tasks(prepared, target)]
     compiled = relax.VirtualMachine(compiling.compile_tuned(prepared, programs, {}, target), tvm.cpu())
-    zeros, ones = np.zeros((4, 65), np.float32), np.ones((4, 3), np.float32)
+    zeros = np.zeros((4, 65), np.float32)
+    ones = np.ones((4, 3), np.float32)
     columns = np.array([[0, 5, 64]] * 4)
-    found = compiled["main"](*map(tvm.runtime.tensor, (zeros, columns, ones))).numpy()
+    output = compiled["main"](*map(tvm.runtime.tensor, (zeros, columns, ones))).numpy()
     expected = zeros.copy()
     np.put_along_axis(expected, columns, ones, axis=1)
-    assert np.array_equal(found, expected)
+    assert np.array_equal(output, expected)
 
 
 @pytest.fixture(scope="module")
 def chain():
     """Three products with square matrices, one after the other."""
-    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((32, 32), "float32"))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((32, 32), "float32"))
     with builder.function("main", [x], {"num_input": 1}):
         with builder.dataflow():
             value = x

@@ -194,7 +194,8 @@ def test_a_reference_that_fails_on_the_users_inputs_says_why():
 
 
 def test_a_reference_without_numbers_shows_nothing():
-    numbers, nothing = np.float32([1, np.nan]), np.full(2, np.nan, np.float32)
+    numbers = np.float32([1, np.nan])
+    nothing = np.full(2, np.nan, np.float32)
     with pytest.raises(VerificationError, match="nothing but NaN for output 2 of the model.*--inputs FILE.npz"):
         check_reference(lambda: [numbers, nothing], given=False)
     check_reference(lambda: [numbers, np.zeros(0, np.float32), np.arange(3)], given=False)
@@ -211,7 +212,8 @@ def test_the_output_of_a_sigmoid_is_a_probability_whatever_its_shape():
 
 
 def test_a_tiny_probability_may_be_off_by_what_the_reference_is_off():
-    reference, output = [np.array([3e-7, 1e-9])], [np.array([2e-7, 2e-9])]
+    reference = [np.array([3e-7, 1e-9])]
+    output = [np.array([2e-7, 2e-9])]
     assert largest_error(output, reference) > 0.09
     assert largest_error(output, reference, [True]) == pytest.approx(1e-4)
     assert largest_error([np.array([1e-3])], [np.array([1e-1])], [True]) > 0.9
@@ -234,7 +236,8 @@ class TestFilesForSeveralShapes:
     X = np.zeros(4, np.float32)
 
     def test_each_is_for_the_one_that_it_fits(self, file_of):
-        b, a = file_of("b", 16, x=self.X), file_of("a", 8, x=self.X)
+        b = file_of("b", 16, x=self.X)
+        a = file_of("a", 8, x=self.X)
         assert files_of_entries([b, a], self.ENTRIES) == {"n=16": b, "n=8": a}
         assert files_of_entries([b], self.ENTRIES) == {"n=16": b}
 

@@ -17,7 +17,8 @@ def module_of(target):
     from tvm import relax
 
     def make(rows):
-        builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((rows, 64), "float32"))
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((rows, 64), "float32"))
         with builder.function("main", [x]):
             with builder.dataflow():
                 product = builder.emit(relax.op.matmul(x, relax.const(WEIGHTS.copy())))
@@ -67,6 +68,7 @@ def test_equal_programs_and_equal_constants_are_there_once(joined, module_of):
 
 
 def test_a_single_module_stays_as_it_is(module_of):
-    module, joiner = module_of(4), Joiner()
+    module = module_of(4)
+    joiner = Joiner()
     joiner.add("main", module)
     assert joiner.module() is module

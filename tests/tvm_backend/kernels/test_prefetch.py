@@ -14,7 +14,10 @@ from tvm.s_tir import Schedule
 from autotune.tvm_backend.kernels import pipeline as pipelines
 from autotune.tvm_backend.kernels.prefetch import Index
 
-PIXELS, BLOCKS, DEPTH, LANES = 6, 5, 8, 16
+PIXELS = 6
+BLOCKS = 5
+DEPTH = 8
+LANES = 16
 LINES = BLOCKS * DEPTH
 TARGET = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu", "mcpu": "x86-64-v3"})
 
@@ -40,9 +43,9 @@ def lowered(module):
     """The module with prefetches, and how often each line of the weights is fetched in a run."""
     with TARGET:
         passes, *_ = tvm.tirx.get_tir_pipeline(pipelines.pipeline(TARGET))
-        found = passes(tvm.tirx.transform.BindTarget(TARGET.with_host(TARGET))(module))
-    (function,) = found.functions.values()
-    return found, Counter(fetched(function.body, {}, {}))
+        after = passes(tvm.tirx.transform.BindTarget(TARGET.with_host(TARGET))(module))
+    (function,) = after.functions.values()
+    return after, Counter(fetched(function.body, {}, {}))
 
 
 def fetched(node, at, values):
@@ -65,16 +68,16 @@ def fetched(node, at, values):
 
 @pytest.mark.parametrize(("order", "fused"), [("opk", 0), ("opk", 2)])
 def test_each_line_is_fetched_while_the_block_before_it_is_used(order, fused):
-    _, found = lowered(product(*order, fused=fused))
-    assert set(found) >= set(range(DEPTH, LINES)), "all but the first block"
-    assert max(found) < LINES + 2 * DEPTH, "no more than a block behind the last, which no address needs to have"
-    assert max(found.values()) <= 2
+    _, fetches = lowered(product(*order, fused=fused))
+    assert set(fetches) >= set(range(DEPTH, LINES)), "all but the first block"
+    assert max(fetches) < LINES + 2 * DEPTH, "no more than a block behind the last, which no address needs to have"
+    assert max(fetches.values()) <= 2
 
 
 @pytest.mark.parametrize("order", ["pok", "pko"])
 def test_weights_that_every_pass_reads_to_the_end_are_not_fetched(order):
-    _, found = lowered(product(*order))
-    assert not found
+    _, fetches = lowered(product(*order))
+    assert not fetches
 
 
 @pytest.mark.parametrize("order", ["".join(order) for order in itertools.permutations("opk")])
@@ -83,15 +86,15 @@ def test_it_computes_the_same_and_calls_nothing(order):
     random = np.random.default_rng(0)
     x = random.standard_normal((PIXELS, DEPTH)).astype(np.float32)
     w = random.standard_normal((BLOCKS, DEPTH, LANES)).astype(np.float32)
-    found = []
+    outputs = []
     for pipeline in ("default", pipelines.pipeline(TARGET)):
         built = tvm.tirx.build(module, TARGET, pipeline)
         if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
             y = tvm.runtime.tensor(np.zeros((BLOCKS, PIXELS, LANES), np.float32))
             built["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(w), y)
-            found.append(y.numpy())
+            outputs.append(y.numpy())
         assert "autotune_prefetch" not in built.inspect_source("asm")
-    assert all(np.array_equal(item, found[0]) for item in found)
+    assert all(np.array_equal(item, outputs[0]) for item in outputs)
 
 
 def test_the_instruction_is_there():

@@ -16,7 +16,9 @@ from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.propose import Request
 
-ROWS, COLUMNS, DEPTH = 16, 8, 32
+ROWS = 16
+COLUMNS = 8
+DEPTH = 32
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +36,8 @@ def product():
 def candidates(product, target):
     """Random candidates that MetaSchedule gives vector loops over several rows."""
     some = EvolutionParameters(population=64, generations=0, init_unmeasured=48, mutation_probability=0.0)
-    found = propose_without_knobs(product, target, Request((), (), 32, None, 1), some).candidates
-    wide = [item for item in found if max(extents(tuning_record, item, product, target), default=0) > COLUMNS]
+    drawn = propose_without_knobs(product, target, Request((), (), 32, None, 1), some).candidates
+    wide = [item for item in drawn if max(extents(tuning_record, item, product, target), default=0) > COLUMNS]
     assert wide
     return wide
 
@@ -47,7 +49,7 @@ def schedule(make, item, program, target):
 def extents(make, item, program, target):
     """The extents of the vector loops."""
     text = schedule(make, item, program, target).script()
-    return [int(found) for found in re.findall(r"T\.vectorized\((?:T\.int64\()?(\d+)", text)]
+    return [int(extent) for extent in re.findall(r"T\.vectorized\((?:T\.int64\()?(\d+)", text)]
 
 
 def test_no_vector_crosses_a_row(candidates, product, target):

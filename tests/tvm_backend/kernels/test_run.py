@@ -25,7 +25,8 @@ class Clock(Runner):
     """Answers what a clock would, in turn; keeps how long each repeat was to last."""
 
     def answer(self, *times):
-        self.times, self.lasted = list(times), []
+        self.times = list(times)
+        self.lasted = []
         return self
 
     def _evaluate(self, module, tensors, number, repeats, min_repeat_ms):

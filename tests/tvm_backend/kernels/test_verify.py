@@ -9,7 +9,8 @@ import tvm
 from autotune.errors import WrongResult
 from autotune.tvm_backend.kernels.verify import Reference, Verifier
 
-INF, NAN = np.inf, np.nan
+INF = np.inf
+NAN = np.nan
 RIGHT = [1, INF, NAN]
 
 

@@ -103,10 +103,10 @@ def test_what_a_user_has_decided_stays(by_plan: Any, target: Any) -> None:
             Block(operators=("conv2d_3",), threads=1),
         )
     )
-    found = explore(by_plan, given, target, MANY).alternatives
-    assert {algorithm for algorithm, _, _ in decisions(found, "conv2d_1")} == {"winograd-2x2"}
-    assert {threads for _, _, threads in decisions(found, "conv2d_3")} == {1}
-    assert len(decisions(found, "conv2d_2")) > 3
+    alternatives = explore(by_plan, given, target, MANY).alternatives
+    assert {algorithm for algorithm, _, _ in decisions(alternatives, "conv2d_1")} == {"winograd-2x2"}
+    assert {threads for _, _, threads in decisions(alternatives, "conv2d_3")} == {1}
+    assert len(decisions(alternatives, "conv2d_2")) > 3
 
 
 def test_only_the_most_promising_are_kept(by_plan: Any, target: Any, explored: Explored) -> None:
@@ -118,5 +118,5 @@ def test_only_the_most_promising_are_kept(by_plan: Any, target: Any, explored: E
 
 
 def test_without_winograd_there_is_none(network: Any, target: Any) -> None:
-    found = explore(lambda plan: prepare(network, target, plan=plan), NOTHING, target, MANY).alternatives
-    assert {algorithm for algorithm, _, _ in decisions(found, "conv2d_1")} == {"direct"}
+    alternatives = explore(lambda plan: prepare(network, target, plan=plan), NOTHING, target, MANY).alternatives
+    assert {algorithm for algorithm, _, _ in decisions(alternatives, "conv2d_1")} == {"direct"}

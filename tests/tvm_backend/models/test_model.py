@@ -40,8 +40,8 @@ def test_a_shape_that_was_given_goes_before_the_files():
 
 
 def test_a_dimension_has_its_size_wherever_its_name_stands():
-    found = resolve_inputs(PATH, model(IDS, MASK), {}, {"batch": 2, "sequence": 16})
-    assert [item.shape for item in found] == [(2, 16), (2, 16)]
+    inputs = resolve_inputs(PATH, model(IDS, MASK), {}, {"batch": 2, "sequence": 16})
+    assert [item.shape for item in inputs] == [(2, 16), (2, 16)]
 
 
 def test_all_inputs_without_a_shape_are_named_at_once_with_options_that_work():
@@ -50,17 +50,17 @@ def test_all_inputs_without_a_shape_are_named_at_once_with_options_that_work():
     text = str(caught.value)
     assert "'x' (batchx3xheightxwidth), 'ids' (batchxsequence)" in text and len(text.splitlines()) == 1
     words = shlex.split(text[text.index("--input") :])
-    given = {name: found[0] for name, found in parse_inputs([word for word in words if word != "--input"]).items()}
-    found = resolve_inputs(PATH, model(IMAGE, FIXED, IDS), given)
-    assert [item.shape for item in found] == [(1, 3, 224, 224), (2, 5), (1, 128)]
+    given = {name: specs[0] for name, specs in parse_inputs([word for word in words if word != "--input"]).items()}
+    inputs = resolve_inputs(PATH, model(IMAGE, FIXED, IDS), given)
+    assert [item.shape for item in inputs] == [(1, 3, 224, 224), (2, 5), (1, 128)]
 
 
 def test_the_options_are_added_to_what_was_given():
     given = {"x": InputSpec("x", (4, 3, 64, 64), "")}
     with pytest.raises(ModelError, match="add its shape, such as: --input ids=2x128$"):
         resolve_inputs(PATH, model(IMAGE, IDS), given, {"batch": 2})
-    found = resolve_inputs(PATH, model(IMAGE, IDS), {**given, "ids": InputSpec("ids", (2, 128), "")}, {"batch": 2})
-    assert [item.shape for item in found] == [(4, 3, 64, 64), (2, 128)]
+    inputs = resolve_inputs(PATH, model(IMAGE, IDS), {**given, "ids": InputSpec("ids", (2, 128), "")}, {"batch": 2})
+    assert [item.shape for item in inputs] == [(4, 3, 64, 64), (2, 128)]
 
 
 def test_an_input_that_does_not_exist():

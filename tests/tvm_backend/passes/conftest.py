@@ -34,14 +34,14 @@ def run(module: Any) -> Any:
 
 def operators(module: Any) -> list[str]:
     """The operators of `main` in order, a tensor program by its name."""
-    found = []
+    names = []
     for block in module["main"].body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.Call):
                 program = binding.value.op.name == "relax.call_tir"
                 name = binding.value.args[0].name_hint if program else binding.value.op.name
-                found.append(str(name).removeprefix("relax."))
-    return found
+                names.append(str(name).removeprefix("relax."))
+    return names
 
 
 @pytest.fixture
@@ -57,9 +57,10 @@ def rewritten():
     def check(rewrite: Any, build: Any, *shapes: tuple[int, ...]) -> list[str]:
         before = function(build, *shapes)
         after = rewrite(before)
-        found, wanted = run(after), run(before)
-        assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        output = run(after)
+        wanted = run(before)
+        assert output.shape == wanted.shape
+        np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
         return operators(after)
 
     return check

@@ -76,7 +76,8 @@ def operators(module: Any) -> Counter[str]:
     for block in module["main"].body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.Call):
-                called, first = binding.value.op, binding.value.args[0]
+                called = binding.value.op
+                first = binding.value.args[0]
                 program = called.name == "relax.call_tir"
                 names[str(first.name_hint).rstrip("0123456789") if program else str(called.name)] += 1
     return names
@@ -89,8 +90,8 @@ def transforms(module: Any) -> int:
 def run(module: Any, data: Any) -> list[Any]:
     """The outputs of the module, compiled without tuning."""
     machine = relax.VirtualMachine(relax.build(module, tvm.target.Target({"kind": "llvm", "opt-level": 0})), tvm.cpu())
-    found = machine["main"](tvm.runtime.tensor(data))
-    return [item.numpy() for item in ([found] if isinstance(found, tvm.runtime.Tensor) else found)]
+    outputs = machine["main"](tvm.runtime.tensor(data))
+    return [item.numpy() for item in ([outputs] if isinstance(outputs, tvm.runtime.Tensor) else outputs)]
 
 
 def assert_same(model: Any, module: Any) -> None:
@@ -98,9 +99,9 @@ def assert_same(model: Any, module: Any) -> None:
     shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
     data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for found, wanted in zip(run(module, data), session.run(None, {"x": data}), strict=True):
-        assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    for output, wanted in zip(run(module, data), session.run(None, {"x": data}), strict=True):
+        assert output.shape == wanted.shape
+        np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-4)
 
 
 def check(build: Build, *shape: int, conversions: int | None = None) -> Counter[str]:

@@ -11,7 +11,8 @@ from tvm import relax
 from autotune.tvm_backend.passes.embeddings import read_rows
 
 _OP = relax.op
-DEPTH, SHAPE = 5, (2, 30)
+DEPTH = 5
+SHAPE = (2, 30)
 
 
 @pytest.fixture

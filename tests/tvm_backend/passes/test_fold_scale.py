@@ -65,8 +65,8 @@ def assert_same(model: Any, module: Any) -> None:
     data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     machine = relax.VirtualMachine(relax.build(module, tvm.target.Target({"kind": "llvm", "opt-level": 0})), tvm.cpu())
-    found = machine["main"](tvm.runtime.tensor(data))
-    values = [found] if isinstance(found, tvm.runtime.Tensor) else list(found)
+    outputs = machine["main"](tvm.runtime.tensor(data))
+    values = [outputs] if isinstance(outputs, tvm.runtime.Tensor) else list(outputs)
     for value, wanted in zip(values, session.run(None, {"x": data}), strict=True):
         np.testing.assert_allclose(value.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
@@ -110,8 +110,8 @@ def test_normalisation_elsewhere_is_one_multiplication_and_one_addition() -> Non
 def test_convolution_with_another_use_keeps_its_weights() -> None:
     net = Net(3)
     x = net.conv("x", 3, 8)
-    found = net.folded(net.op("Add", net.op("Relu", x), net.norm(x, 8)))
-    assert found == {_CONV: 1, "relax.multiply": 1, "relax.add": 2, "relax.nn.relu": 1}
+    counts = net.folded(net.op("Add", net.op("Relu", x), net.norm(x, 8)))
+    assert counts == {_CONV: 1, "relax.multiply": 1, "relax.add": 2, "relax.nn.relu": 1}
 
 
 def test_run_ends_at_a_value_with_two_uses() -> None:
@@ -136,8 +136,8 @@ def test_output_used_once_inside() -> None:
 @pytest.mark.parametrize(("shape", "kind"), [((1, 1, 4, 4), "Mul"), ((8, 4, 4), "Mul"), ((1, 8, 1, 1), "Pow")])
 def test_other_constants_stay(shape: tuple[int, ...], kind: str) -> None:
     net = Net(3)
-    found = net.folded(net.op(kind, net.op("Abs", net.conv("x", 3, 8)), net.random(*shape)))
-    assert found["relax.multiply"] + found["relax.power"] == 1
+    counts = net.folded(net.op(kind, net.op("Abs", net.conv("x", 3, 8)), net.random(*shape)))
+    assert counts["relax.multiply"] + counts["relax.power"] == 1
 
 
 def test_constant_divided_by_a_value_stays() -> None:
@@ -154,8 +154,8 @@ def test_constant_that_broadens_the_value_stays() -> None:
 def test_division_by_zero_stays() -> None:
     net = Net(3)
     positive = net.op("Exp", net.conv("x", 3, 2))
-    found = net.folded(net.op("Div", positive, net.given([[[1.0]], [[0.0]]])))
-    assert found["relax.divide"] == 1
+    counts = net.folded(net.op("Div", positive, net.given([[[1.0]], [[0.0]]])))
+    assert counts["relax.divide"] == 1
 
 
 def test_nothing_to_do_drops_nothing() -> None:

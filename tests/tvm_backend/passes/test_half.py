@@ -26,7 +26,8 @@ from autotune.tvm_backend.search.propose import Request, propose
 from autotune.tvm_backend.search.tasks import extract_tasks, program_hash
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
-SIZE, CHANNELS = 14, 32
+SIZE = 14
+CHANNELS = 32
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,7 +47,8 @@ def weights(*shape):
 @pytest.fixture(scope="module")
 def network():
     """A convolution with batch normalisation, a depthwise one, a residual sum, and a product."""
-    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 16, SIZE, SIZE), "float32"))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 16, SIZE, SIZE), "float32"))
     ones = relax.const(np.linspace(0.5, 1.5, CHANNELS, dtype="float32"))
     with builder.function("main", [x], {"num_input": 1}):
         with builder.dataflow():
@@ -75,9 +77,9 @@ def run(module):
 
 def test_what_is_computed_is_as_exact_as_fp16_is(network):
     wanted = run(network)
-    found = run(half_precision(folded(network)))
-    assert found.dtype == np.float32
-    error = np.abs(found - wanted).max() / np.abs(wanted).max()
+    output = run(half_precision(folded(network)))
+    assert output.dtype == np.float32
+    error = np.abs(output - wanted).max() / np.abs(wanted).max()
     assert 1e-6 < error < 5e-3
 
 
@@ -108,14 +110,15 @@ def test_candidates_run_on_tensor_cores(network, arch, tmp_path, monkeypatch):
     tasks = {task.spec.name: task for task in extract_tasks(prepared, target)}
     dense = next(task for name, task in tasks.items() if re.match(r"conv2d\d*_cast\d*_add", name))
     applied = any_valid(Knobs(dense.program, target))
-    sources, compile_source = [], compiler.compile_source
+    sources = []
+    compile_source = compiler.compile_source
     monkeypatch.setattr(
         compiler, "compile_source", lambda source, *rest: sources.append(source) or compile_source(source, *rest)
     )
     build_library(applied.schedule.mod, target, tmp_path / "kernel.so")
     assert "wmma::mma_sync" in sources[0] or "mma.sync" in sources[0]
-    (found,) = cubin.find((tmp_path / "kernel.so").read_bytes())
-    assert found.arch == arch
+    (code,) = cubin.find((tmp_path / "kernel.so").read_bytes())
+    assert code.arch == arch
 
 
 def test_candidates_for_tensor_cores_survive_being_written_down(network):
@@ -123,13 +126,13 @@ def test_candidates_for_tensor_cores_survive_being_written_down(network):
     tasks = extract_tasks(prepare(network, target, precision="fp16"), target)
     (dense, *_) = (task for task in tasks if re.match(r"conv2d\d*_cast\d*_add", task.spec.name))
     knobs = Knobs(dense.program, target)
-    (found,) = propose(
+    (candidate,) = propose(
         knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), Request((), (), 1, None, 1)
     ).candidates
-    assert "TransformLayout" in {item[0] for item in found.trace[0]}, "the one that TVM cannot write down itself"
-    read = Candidate(found.hash, json.loads(json.dumps(found.trace)), found.args)
+    assert "TransformLayout" in {item[0] for item in candidate.trace[0]}, "the one that TVM cannot write down itself"
+    read = Candidate(candidate.hash, json.loads(json.dumps(candidate.trace)), candidate.args)
     (again,) = replay([read], dense.program, target)
-    assert program_hash(again.sch.mod) == found.hash
+    assert program_hash(again.sch.mod) == candidate.hash
 
 
 def any_valid(knobs):

@@ -43,8 +43,8 @@ def run(module, shapes, name="main"):
     random = np.random.default_rng(0)
     for _ in range(2):
         arrays = [random.uniform(0.5, 1.5, shape).astype(np.float32) for shape in shapes]
-        found = machine[name](*map(tvm.runtime.tensor, arrays))
-    return [item.numpy() for item in ([found] if isinstance(found, tvm.runtime.Tensor) else found)]
+        outputs = machine[name](*map(tvm.runtime.tensor, arrays))
+    return [item.numpy() for item in ([outputs] if isinstance(outputs, tvm.runtime.Tensor) else outputs)]
 
 
 def kernels(module, name="main"):
@@ -61,8 +61,8 @@ def placed():
             before = relax.backend.DispatchSortScan()(function(build, *shapes))
         module = lowered(place_parts(before))
         pairs = zip(run(module, shapes), run(lowered(before), shapes), strict=True)
-        for found, wanted in pairs:
-            np.testing.assert_array_equal(found, wanted)
+        for output, wanted in pairs:
+            np.testing.assert_array_equal(output, wanted)
         return kernels(module)
 
     return check
@@ -139,12 +139,13 @@ def test_a_part_that_no_kernel_can_place_is_copied(made, placed):
 
 def test_a_part_of_two_concatenations_lies_in_the_first(placed):
     def build(emit, x):
-        one, two = emit(_OP.exp(x)), emit(_OP.cos(x))
+        one = emit(_OP.exp(x))
+        two = emit(_OP.cos(x))
         first, second = (emit(_OP.concat(pair, axis=1)) for pair in ((one, two), (two, one)))
         return _OP.matmul(first, emit(_OP.permute_dims(second, [0, 1, 3, 2])))
 
-    found = placed(build, IMAGE)
-    assert "tir_exp" in found and sum("concat" in name for name in found) == 1
+    called = placed(build, IMAGE)
+    assert "tir_exp" in called and sum("concat" in name for name in called) == 1
 
 
 def test_parts_that_lie_apart_are_copied(placed):
@@ -181,7 +182,8 @@ def test_random_networks_compute_the_same(seed, placed):
     chosen = random.Random(seed)
 
     def operator(emit, images):
-        image, other = chosen.choice(images[-4:]), chosen.choice(images)
+        image = chosen.choice(images[-4:])
+        other = chosen.choice(images)
         channels = int(image.ty.shape[1])
         first = chosen.randrange(channels)
         past = chosen.randrange(first + 1, channels + 1)

@@ -18,21 +18,21 @@ from .packed_nets import Build, Net, assert_same, check, imported, operators, pa
 
 @pytest.mark.parametrize("channels", [3, 16, 24, 32, 17, 28])
 def test_input_channels(channels: int) -> None:
-    found = check(lambda net: net.conv("x", channels, 32), 1, channels, 9, 10)
-    assert found["conv2d_NCHWc"] == 1
-    assert found["layout_pack"] == (channels not in (3, 17))  # too few, or awkward: read as they are
+    counts = check(lambda net: net.conv("x", channels, 32), 1, channels, 9, 10)
+    assert counts["conv2d_NCHWc"] == 1
+    assert counts["layout_pack"] == (channels not in (3, 17))  # too few, or awkward: read as they are
 
 
 @pytest.mark.parametrize("channels", [16, 24, 28])
 def test_output_channels(channels: int) -> None:
     build: Build = lambda net: net.conv(net.conv("x", 3, channels), channels, 16, 1)  # noqa: E731
-    found = check(build, 2, 3, 8, 8, conversions=1)
-    assert found["conv2d_NCHWc"] == 2
+    counts = check(build, 2, 3, 8, 8, conversions=1)
+    assert counts["conv2d_NCHWc"] == 2
 
 
 def test_awkward_output_stays_plain() -> None:
-    found = check(lambda net: net.conv(net.op("Relu", net.conv("x", 16, 17)), 17, 6), 1, 16, 8, 8)
-    assert found["relax.nn.conv2d"] == 2
+    counts = check(lambda net: net.conv(net.op("Relu", net.conv("x", 16, 17)), 17, 6), 1, 16, 8, 8)
+    assert counts["relax.nn.conv2d"] == 2
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_depthwise(channels: int, attrs: dict[str, Any]) -> None:
         inner = net.conv(first, channels, channels, group=channels, pads=[1, 1, 1, 1], **attrs)
         return net.conv(net.op("Relu", inner), channels, 16, 1)
 
-    found = check(build, 1, 3, 10, 10, conversions=1)
-    assert found["depthwise_conv2d_NCHWc"] == 1
+    counts = check(build, 1, 3, 10, 10, conversions=1)
+    assert counts["depthwise_conv2d_NCHWc"] == 1
 
 
 def test_depthwise_of_a_plain_input_stays_plain() -> None:
@@ -69,8 +69,8 @@ def test_groups(channels: int, outputs: int, groups: int) -> None:
     def build(net: Net) -> str:
         return net.conv(net.op("Relu", net.conv("x", 3, channels)), channels, outputs, group=groups)
 
-    found = check(build, 1, 3, 7, 7)
-    assert found["group_conv2d_NCHWc"] == (channels // groups >= 8 and outputs // groups >= 8)
+    counts = check(build, 1, 3, 7, 7)
+    assert counts["group_conv2d_NCHWc"] == (channels // groups >= 8 and outputs // groups >= 8)
 
 
 def test_chain_has_no_conversion_inside() -> None:
@@ -79,9 +79,9 @@ def test_chain_has_no_conversion_inside() -> None:
         x = net.op("LeakyRelu", net.conv(x, 32, 48), alpha=0.1)
         return net.conv(net.op("Sigmoid", net.conv(x, 48, 24)), 24, 64, 1)
 
-    found = check(build, 1, 3, 8, 8, conversions=1)
-    assert found["layout_unpack"] == 1
-    assert found["conv2d_NCHWc"] == 4
+    counts = check(build, 1, 3, 8, 8, conversions=1)
+    assert counts["layout_unpack"] == 1
+    assert counts["conv2d_NCHWc"] == 4
 
 
 def test_residual_addition() -> None:
@@ -177,9 +177,9 @@ def test_pools(kind: str, attrs: dict[str, Any]) -> None:
         more = [net.given(np.array([2, 3]))] if kind == "ReduceSum" else []
         return net.conv(net.op(kind, net.conv("x", 3, 28), *more, **attrs), 28, 16, 1)
 
-    found = check(build, 1, 3, 9, 8)
-    assert found["layout_pack"] == found["layout_repack"] == 0
-    assert found["conv2d_NCHWc"] == 2
+    counts = check(build, 1, 3, 9, 8)
+    assert counts["layout_pack"] == counts["layout_repack"] == 0
+    assert counts["conv2d_NCHWc"] == 2
 
 
 @pytest.mark.parametrize(("axes", "conversions"), [((2, 3), 1), ((3,), 1), ((1, 2), 2)])
@@ -295,7 +295,8 @@ def tensor(name: str, *shape: Any) -> Any:
 
 
 def test_weights_that_are_inputs_stay_plain() -> None:
-    params, builder = [tensor("x", 1, 16, 5, 5), tensor("w", 16, 16, 3, 3)], relax.BlockBuilder()
+    params = [tensor("x", 1, 16, 5, 5), tensor("w", 16, 16, 3, 3)]
+    builder = relax.BlockBuilder()
     with builder.function("main", params):
         with builder.dataflow():
             result = builder.emit_output(relax.op.nn.conv2d(*params))
@@ -304,7 +305,8 @@ def test_weights_that_are_inputs_stay_plain() -> None:
 
 
 def test_symbolic_shapes_stay_plain() -> None:
-    params, builder = [tensor("x", 1, 16, tvm.tirx.Var("h", "int64"), 5)], relax.BlockBuilder()
+    params = [tensor("x", 1, 16, tvm.tirx.Var("h", "int64"), 5)]
+    builder = relax.BlockBuilder()
     weight = relax.const(np.zeros((16, 16, 3, 3), "float32"))
     with builder.function("main", params):
         with builder.dataflow():
@@ -314,7 +316,8 @@ def test_symbolic_shapes_stay_plain() -> None:
 
 
 def test_several_blocks() -> None:
-    data, builder = tensor("x", 1, 16, 5, 5), relax.BlockBuilder()
+    data = tensor("x", 1, 16, 5, 5)
+    builder = relax.BlockBuilder()
     weight = relax.const(np.ones((16, 16, 1, 1), "float32"))
     with builder.function("main", [data]):
         first = builder.emit(relax.op.nn.conv2d(data, weight))

@@ -66,7 +66,8 @@ def test_column_n_is_in_chunk_and_lane():
 
 
 def test_a_matrix_of_two_products_is_packed_once(rewritten, const):
-    matrix, made = const(32, 32), []
+    matrix = const(32, 32)
+    made = []
 
     def build(emit, x):
         return _OP.matmul(emit(_OP.matmul(x, matrix)), matrix)

@@ -22,7 +22,8 @@ from autotune.tvm_backend.search.tasks import extract_tasks
 from .packed_nets import Net, assert_same, imported, operators
 from .test_winograd import outputs_of
 
-AVX2, AVX512 = (8, 16), (16, 32)
+AVX2 = (8, 16)
+AVX512 = (16, 32)
 
 
 @pytest.mark.parametrize("size", [(7, 7), (11, 11), (13, 13), (1, 49), (7, 13)])
@@ -82,8 +83,8 @@ def test_a_grouped_convolution_and_a_plain_input_stay_images() -> None:
 
 def tasks(path: Path, target: Any) -> list[Any]:
     """The tasks that are convolutions."""
-    found = extract_tasks(prepare(read_model(path, {}).module, target), target)
-    return [task for task in found if task.spec.name.startswith("conv2d_NCHWc")]
+    extracted = extract_tasks(prepare(read_model(path, {}).module, target), target)
+    return [task for task in extracted if task.spec.name.startswith("conv2d_NCHWc")]
 
 
 def test_an_image_without_a_good_tile_becomes_a_row_of_pixels(convolution, tmp_path, target):
@@ -95,10 +96,12 @@ def test_every_candidate_computes_the_same_with_what_is_fused_to_it(convolution,
     path = convolution(tmp_path / "m.onnx", (1, 48, 13, 13), 64, kernel=1, tail=True)
     (task,) = tasks(path, target)
     request = Request((), (), 3, None, 1)
-    found = propose(Knobs(task.program, target), strategies.get("random"), samplers.make("greedy", 0.0, True), request)
-    assert len(found.candidates) == 3 and not found.invalid
+    proposed = propose(
+        Knobs(task.program, target), strategies.get("random"), samplers.make("greedy", 0.0, True), request
+    )
+    assert len(proposed.candidates) == 3 and not proposed.invalid
     results = []
-    for item in found.candidates:
+    for item in proposed.candidates:
         build_candidate(item, task.program, target, tmp_path / "c.so")
         results.append(outputs_of(tmp_path / "c.so", task.program))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-4)

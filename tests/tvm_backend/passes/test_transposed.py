@@ -16,14 +16,14 @@ def enlarge(net: Net, x: str, inputs: int, outputs: int, kernel: int = 2, **attr
 
 @pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(24, 24, 2), (24, 16, 3), (3, 32, 2), (16, 40, 2)])
 def test_a_transposed_convolution_with_separate_windows(inputs: int, outputs: int, kernel: int) -> None:
-    found = check(lambda net: enlarge(net, "x", inputs, outputs, kernel), 1, inputs, 5, 7)
-    assert found["conv2d_transpose_NCHWc"] == 1
+    counts = check(lambda net: enlarge(net, "x", inputs, outputs, kernel), 1, inputs, 5, 7)
+    assert counts["conv2d_transpose_NCHWc"] == 1
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(24, 1), (24, 3), (3, 1)])
 def test_a_transposed_convolution_with_few_outputs(inputs: int, outputs: int) -> None:
-    found = check(lambda net: net.op("Sigmoid", enlarge(net, "x", inputs, outputs)), 1, inputs, 5, 7)
-    assert (found["conv2d_NCHWc"], found["spread"]) == (1, 1)
+    counts = check(lambda net: net.op("Sigmoid", enlarge(net, "x", inputs, outputs)), 1, inputs, 5, 7)
+    assert (counts["conv2d_NCHWc"], counts["spread"]) == (1, 1)
 
 
 @pytest.mark.parametrize("attrs", [{"strides": [1, 2]}, {"pads": [1, 0, 0, 1]}, {"output_padding": [1, 1]}])

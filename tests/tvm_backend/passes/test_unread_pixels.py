@@ -11,7 +11,8 @@ from tvm import relax
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
 
-_OP, _NN = relax.op, relax.op.nn
+_OP = relax.op
+_NN = relax.op.nn
 IMAGE = (1, 4, 9, 12)
 QUARTER = (5, 6)
 
@@ -21,16 +22,18 @@ def computed(rewritten):
     """Rewrite a function, which must go on computing the same; return the sizes of the images after each operator."""
 
     def sizes(build, *shapes):
-        found = []
+        after_each = []
 
         def rewrite(module):
             after = drop_unread_pixels(module)
             values = [item.value for block in after["main"].body.blocks for item in block.bindings]
-            found.extend((op_name(it).rpartition(".")[2], static_shape(it)[2:]) for it in values if op_name(it))
+            after_each.extend(
+                (op_name(value).rpartition(".")[2], static_shape(value)[2:]) for value in values if op_name(value)
+            )
             return after
 
         rewritten(rewrite, build, *shapes)
-        return found
+        return after_each
 
     return sizes
 

@@ -49,9 +49,9 @@ def test_it_computes_what_onnx_runtime_computes(convolution, tmp_path, target, s
     assert any(task.spec.name.startswith("winograd") for task in tasks)
     data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     executable = compile_tuned(prepared, [task.program for task in tasks], {}, target)
-    found = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(data))
+    output = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(data))
     (expected,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
+    np.testing.assert_allclose(output.numpy(), expected, atol=1e-4)
 
 
 def test_a_plan_chooses_smaller_tiles_which_round_less(convolution, tmp_path, target):
@@ -70,10 +70,12 @@ def test_a_plan_chooses_smaller_tiles_which_round_less(convolution, tmp_path, ta
 def test_a_candidate_survives_being_written_and_read(convolution, tmp_path, target):
     (task,) = programs(convolution(tmp_path / "m.onnx", (1, 48, 22, 22), 48, tail=True), target)
     request = Request((), (), 3, None, 1)
-    found = propose(Knobs(task.program, target), strategies.get("random"), samplers.make("greedy", 0.0, True), request)
-    assert len(found.candidates) == 3 and not found.invalid
+    proposed = propose(
+        Knobs(task.program, target), strategies.get("random"), samplers.make("greedy", 0.0, True), request
+    )
+    assert len(proposed.candidates) == 3 and not proposed.invalid
     results = []
-    for item in found.candidates:
+    for item in proposed.candidates:
         assert json.loads(json.dumps(item.trace)) == item.trace
         build_candidate(item, task.program, target, tmp_path / "c.so")
         results.append(outputs_of(tmp_path / "c.so", task.program))

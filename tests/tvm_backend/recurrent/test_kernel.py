@@ -20,7 +20,9 @@ def outputs(target):
         program = recurrent_kernel(layer, tile).with_attr("global_symbol", "main")
         with target:
             built = tvm.tirx.build(tvm.IRModule({"main": program}), target=target, pipeline=pipeline(target))
-        directions, padded, gates = layer.directions, layer.padded, layer.gates
+        directions = layer.directions
+        padded = layer.padded
+        gates = layer.gates
         plain = drawn(1, directions, padded, layer.hidden, gates)
         blocks = plain.reshape(directions, padded // tile.width, tile.width, layer.hidden, gates)
         given = [drawn(0, layer.steps, layer.batch, directions, gates, padded), blocks.transpose(0, 1, 3, 4, 2)]

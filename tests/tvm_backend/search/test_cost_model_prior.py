@@ -25,7 +25,8 @@ def scorer(target, module):
     from autotune.tvm_backend.search.features import widen
     from autotune.tvm_backend.search.nest import NestFeatures
 
-    nests, model = NestFeatures(module, target), prior("llvm")
+    nests = NestFeatures(module, target)
+    model = prior("llvm")
     sketch = nests.sketch(plain_trace(design_space(module, target)[0].trace)[0])
     assert model is not None and sketch is not None
 
@@ -52,8 +53,9 @@ def test_a_block_that_fits_the_registers_is_better_than_one_that_does_not(score)
 
 
 def test_wider_vectors_need_more_rows_for_as_many_independent_sums(score, wide_score):
-    few, many = ([16, 1, 8, 2], [2, 8, 1, 16], [64, 4]), ([4, 1, 8, 8], [2, 8, 1, 16], [64, 4])
-    gain = {name: found(*many) / found(*few) for name, found in (("narrow", score), ("wide", wide_score))}
+    few = ([16, 1, 8, 2], [2, 8, 1, 16], [64, 4])
+    many = ([4, 1, 8, 8], [2, 8, 1, 16], [64, 4])
+    gain = {name: judge(*many) / judge(*few) for name, judge in (("narrow", score), ("wide", wide_score))}
     assert gain["wide"] > 1.1 * gain["narrow"]
 
 

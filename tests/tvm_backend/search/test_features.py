@@ -34,7 +34,8 @@ def test_the_features_of_a_store_are_under_their_names(target, as_program):
     from tvm.s_tir import Schedule
     from tvm.s_tir.meta_schedule import MeasureCandidate
 
-    a, k = te.placeholder((16, 49), name="a"), te.reduce_axis((0, 49), "k")
+    a = te.placeholder((16, 49), name="a")
+    k = te.reduce_axis((0, 49), "k")
     program = as_program(a, te.compute((16,), lambda i: te.sum(a[i, k], k), name="c"))
     (rows,) = FeatureExtractor(program, target).of_candidates([MeasureCandidate(Schedule(program), [])])
     named = dict(zip(COLUMNS, rows[-1].tolist(), strict=True))

@@ -29,8 +29,8 @@ def programs(target, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     script = Path(__file__).parents[3] / "scripts" / "models" / "make_models.py"
     subprocess.run([sys.executable, str(script), "tiny_cnn", "--output", str(folder)], check=True, capture_output=True)
-    found = extract_tasks(prepare(read_model(folder / "tiny_cnn.onnx", {}).module, target), target)
-    return {kind: next(task.program for task in found if task.spec.name.startswith(kind)) for kind in TASKS}
+    tasks = extract_tasks(prepare(read_model(folder / "tiny_cnn.onnx", {}).module, target), target)
+    return {kind: next(task.program for task in tasks if task.spec.name.startswith(kind)) for kind in TASKS}
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ class TestRoundTrip:
         knobs = views[kind]
         parameters = EvolutionParameters(16, 0, 8, 0.85)
         request = Request((), (), 8, None, seed=3)
-        found = propose_without_knobs(knobs.program, target, request, parameters).candidates
-        for candidate in found:
+        candidates = propose_without_knobs(knobs.program, target, request, parameters).candidates
+        for candidate in candidates:
             configuration = knobs.find(json.loads(json.dumps(candidate.trace)))
             assert configuration in knobs.space
             assert program_hash(knobs.apply(configuration).schedule.mod) == candidate.hash
@@ -97,10 +97,10 @@ def test_a_location_that_does_not_exist_stands_for_the_next_one_outwards(views):
     for place in range(len(knobs.space.knobs[at].values)):
         applied = knobs.apply((*row[:at], place, *row[at + 1 :]))
         settled.append(applied.configuration[at] if applied else None)
-    known = [place for place in settled if place is not None]
-    assert known == sorted(known)
+    valid = [place for place in settled if place is not None]
+    assert valid == sorted(valid)
     assert all(place <= asked for asked, place in enumerate(settled) if place is not None)
-    assert all(settled[place] == place for place in known)
+    assert all(settled[place] == place for place in valid)
 
 
 def test_the_traces_of_another_task_have_no_configuration(views):

@@ -29,8 +29,10 @@ def strided(as_program):
     """A convolution in one dimension with a stride of 2."""
     from tvm import te
 
-    data, weight = te.placeholder((16, 66), name="data"), te.placeholder((32, 16, 3), name="weight")
-    channel, tap = te.reduce_axis((0, 16), "channel"), te.reduce_axis((0, 3), "tap")
+    data = te.placeholder((16, 66), name="data")
+    weight = te.placeholder((32, 16, 3), name="weight")
+    channel = te.reduce_axis((0, 16), "channel")
+    tap = te.reduce_axis((0, 3), "tap")
     product = lambda f, x: te.sum(data[channel, 2 * x + tap] * weight[f, channel, tap], [channel, tap])  # noqa: E731
     return as_program(data, weight, te.compute((32, 32), product, name="c"))
 
@@ -40,10 +42,12 @@ def padded(as_program):
     """A convolution whose padding can be computed anywhere in its nest, and a sum that can be fused into it."""
     from tvm import te, tirx
 
-    data, weight = te.placeholder((16, 32), name="data"), te.placeholder((32, 16, 3), name="weight")
+    data = te.placeholder((16, 32), name="data")
+    weight = te.placeholder((32, 16, 3), name="weight")
     padding = lambda c, x: tirx.if_then_else(tirx.all(x > 0, x < 33), data[c, x - 1], 0.0)  # noqa: E731
     wide = te.compute((16, 34), padding, name="pad")
-    channel, tap = te.reduce_axis((0, 16), "channel"), te.reduce_axis((0, 3), "tap")
+    channel = te.reduce_axis((0, 16), "channel")
+    tap = te.reduce_axis((0, 3), "tap")
     product = lambda f, x: te.sum(wide[channel, x + tap] * weight[f, channel, tap], [channel, tap])  # noqa: E731
     conv = te.compute((32, 32), product, name="c")
     return as_program(data, weight, te.compute((32, 32), lambda f, x: conv[f, x] + 1.0, name="sum"))
@@ -77,7 +81,9 @@ def test_an_einsum_knows_its_loops_and_how_buffers_depend_on_them(strided):
 def test_a_pixel_of_a_row_is_a_step_in_the_columns_of_its_image(as_program):
     from tvm import te, tirx
 
-    image, weight, rest = te.placeholder((6, 5, 8)), te.placeholder((8, 16)), te.reduce_axis((0, 8))
+    image = te.placeholder((6, 5, 8))
+    weight = te.placeholder((8, 16))
+    rest = te.reduce_axis((0, 8))
     at = lambda pixel: (tirx.min(pixel, 29) // 5, tirx.min(pixel, 29) % 5)  # noqa: E731
     sums = te.compute((32, 16), lambda p, o: te.sum(image[(*at(p), rest)] * weight[rest, o], axis=rest), name="c")
     data, *_ = Einsum.of(as_program(image, weight, sums), "c").accesses
@@ -120,15 +126,16 @@ def test_the_pieces_are_those_of_the_scheduled_program(request, target, name):
     """TVM decides itself which loops it runs in parallel."""
     knobs = Knobs(request.getfixturevalue(name), target)
     nests = NestFeatures(knobs.program, target)
-    rows, found = [], []
+    rows = []
+    extents = []
     for configuration in knobs.space.sample(np.random.default_rng(2), 40).tolist():
         applied = knobs.apply(tuple(configuration))
         if applied is not None:
             (row,) = nests.of_traces([json.loads(json.dumps(plain_trace(applied.schedule.trace)))])
             rows.append(2 ** row[0][8 * 12 + 4 * 5 + 9])
-            found.append(parallel_extent(applied.schedule, knobs.sketches()[configuration[0]][0]))
+            extents.append(parallel_extent(applied.schedule, knobs.sketches()[configuration[0]][0]))
     assert len(rows) > 20 and len(set(rows)) > 5
-    np.testing.assert_allclose(rows, found, rtol=1e-5)
+    np.testing.assert_allclose(rows, extents, rtol=1e-5)
 
 
 def parallel_extent(schedule, instructions):
@@ -168,13 +175,15 @@ def test_a_configuration_has_the_features_of_its_trace(request, target, name):
 def mean(as_program):
     from tvm import te
 
-    a, k = te.placeholder((16, 49), name="a"), te.reduce_axis((0, 49), "k")
+    a = te.placeholder((16, 49), name="a")
+    k = te.reduce_axis((0, 49), "k")
     return as_program(a, te.compute((16,), lambda i: te.sum(a[i, k], k), name="c"))
 
 
 class TestWithoutATiledBlock:
     def test_a_trace_has_none(self, mean, target):
-        nests, knobs = NestFeatures(mean, target), Knobs(mean, target)
+        nests = NestFeatures(mean, target)
+        knobs = Knobs(mean, target)
         assert [nests.sketch(instructions) for instructions, _ in knobs.sketches()] == [None] * len(knobs.sketches())
         assert nest_score(knobs, prior("llvm")) is None
 

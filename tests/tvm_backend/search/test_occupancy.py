@@ -32,7 +32,8 @@ def knobs(matmul_of):
 @pytest.fixture(scope="module")
 def judged(knobs):
     """Judges a tile of each loop: two spatial ones, [blocks, virtual, threads, inner, inner], and the reduction."""
-    nests, limits = NestFeatures(knobs.program, knobs.target), GpuLimits.of(knobs.target)
+    nests = NestFeatures(knobs.program, knobs.target)
+    limits = GpuLimits.of(knobs.target)
     instructions, _ = knobs.sketches()[0]
     sketch = nests.sketch(instructions)
     assert sketch is not None and sketch.structure == STRUCTURE
@@ -53,8 +54,8 @@ ONE_THREAD = ((1, 1, 1, 1024, 1), (1024, 1, 1, 1, 1), (64, 16, 1))
 
 
 def test_a_kernel_without_parallelism_is_worse_than_one_that_fills_the_gpu(judged):
-    best, found = judged(*GOOD)
-    assert (found.blocks[0], found.threads[0]) == (256, 256)
+    best, occupancy = judged(*GOOD)
+    assert (occupancy.blocks[0], occupancy.threads[0]) == (256, 256)
     assert judged(*ONE_THREAD)[0] < best / 10
     assert judged((1, 1, 1, 32, 32), (1, 1, 32, 32, 1), (64, 16, 1))[0] < best / 10, "one block"
 
@@ -70,20 +71,21 @@ def test_what_does_not_fit_is_worse_than_all_that_does(judged):
     too_many_threads = judged((16, 1, 64, 1, 1), (16, 1, 64, 1, 1), (64, 16, 1))
     too_much_shared = judged(*GOOD[:2], (8, 128, 1))
     too_many_registers = judged((4, 1, 16, 16, 1), (4, 1, 16, 16, 1), (128, 8, 1))
-    for score, found in (too_many_threads, too_much_shared, too_many_registers):
-        assert found.together[0] == 0 and score < least
+    for score, occupancy in (too_many_threads, too_much_shared, too_many_registers):
+        assert occupancy.together[0] == 0 and score < least
     assert too_much_shared[1].shared[0] == 64 << 10, "a multiprocessor has more, but no block may have it"
 
 
 @pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 def test_the_shared_memory_is_what_the_compiler_reserves(knobs, tmp_path):
-    nests, limits = NestFeatures(knobs.program, knobs.target), GpuLimits.of(knobs.target)
+    nests = NestFeatures(knobs.program, knobs.target)
+    limits = GpuLimits.of(knobs.target)
     pipelined = next(at for at, (lines, _) in enumerate(knobs.sketches()) if "software_pipeline_stage" in str(lines))
     drawn = (tuple(row) for row in knobs.space.sample(np.random.default_rng(1), 400).tolist())
-    found = next(filter(None, (knobs.apply((pipelined, *row[1:])) for row in drawn)))
-    build_library(found.schedule.mod, knobs.target, tmp_path / "kernel.so")
+    applied = next(filter(None, (knobs.apply((pipelined, *row[1:])) for row in drawn)))
+    build_library(applied.schedule.mod, knobs.target, tmp_path / "kernel.so")
     ((kernel,),) = (item.kernels for item in cubin.find((tmp_path / "kernel.so").read_bytes()))
-    trace = plain_trace(found.schedule.trace)
+    trace = plain_trace(applied.schedule.trace)
     sketch = nests.sketch(before_postprocessing(trace))
     assert sketch is not None and sketch.copies > 1
     nest = nests.nests(sketch, [np.array([item], dtype=np.float64) for item in sampled(trace)])
@@ -104,9 +106,9 @@ def test_the_first_batch_is_better_than_a_random_one_and_takes_few_replays(knobs
     drawn = knobs.space.sample(rng, 1024)
     scores = score(drawn)
     request = Request((), (), 4, None, 1)
-    found = propose(knobs, strategies.get("beam"), samplers.make("greedy", 0.0, True), request)
-    assert len(found.candidates) == 4 and found.replayed < 64, "replays take milliseconds"
-    chosen = score(np.array([knobs.find(item.trace) for item in found.candidates]))
+    proposed = propose(knobs, strategies.get("beam"), samplers.make("greedy", 0.0, True), request)
+    assert len(proposed.candidates) == 4 and proposed.replayed < 64, "replays take milliseconds"
+    chosen = score(np.array([knobs.find(item.trace) for item in proposed.candidates]))
     assert chosen.min() > np.quantile(scores, 0.99)
 
 

@@ -41,15 +41,15 @@ def logged(item, us=100.0):
 
 
 def test_what_a_trace_decides_is_decided_in_the_sketch_of_the_same_form(plain, fused):
-    found = 0
+    transfers = 0
     for seed in range(4):
         for candidate in batch(fused, seed=seed):
             trace = json.loads(json.dumps(candidate.trace))
             if (transferred := plain.transfer(trace)) is not None:
-                found += 1
+                transfers += 1
                 assert plain.apply(transferred) is None or _decided(plain, transferred) == sampled(trace)
             assert fused.transfer(trace) == fused.find(trace)
-    assert found > 0
+    assert transfers > 0
 
 
 def _decided(knobs, configuration):
@@ -66,8 +66,8 @@ def test_a_trace_of_another_size_or_what_is_no_trace_decides_nothing(plain, targ
 @pytest.fixture(scope="module")
 def warm_starts(plain, fused):
     """Traces of the fused program that the plain one can take over, and the configurations that they come out as."""
-    found = [(item.trace, plain.transfer(item.trace)) for item in batch(fused, 24)]
-    applied = [(trace, plain.apply(configuration)) for trace, configuration in found if configuration]
+    pairs = [(item.trace, plain.transfer(item.trace)) for item in batch(fused, 24)]
+    applied = [(trace, plain.apply(configuration)) for trace, configuration in pairs if configuration]
     return [(trace, valid.configuration) for trace, valid in applied if valid]
 
 

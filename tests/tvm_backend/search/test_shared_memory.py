@@ -92,7 +92,8 @@ def test_the_runtime_asks_for_what_a_launch_gives(tmp_path):
     """The stand-in refuses launches with more than 48 KiB that were not asked for, as a driver does."""
     from autotune.tvm_backend.kernels.compile import build_library
 
-    elements, libraries = 60 * KIB // 4, tmp_path / "libraries"
+    elements = 60 * KIB // 4
+    libraries = tmp_path / "libraries"
     libraries.mkdir()
     build_library(copied(elements, "shared.dyn").mod, gpu(), tmp_path / "kernel.so")
     stand_in = StandIn.make(compile_libraries(libraries), tmp_path / "gpus")

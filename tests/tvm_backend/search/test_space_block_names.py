@@ -33,8 +33,8 @@ def row_sum(data):
 
 def trial_of(program, target):
     tiny = EvolutionParameters(population=4, generations=0, init_unmeasured=1, mutation_probability=0.0)
-    found = propose_without_knobs(program, target, Request((), (), 1, None, 1), tiny).candidates[0]
-    return Trial(found.hash, found.trace, found.args, (1.0,), None, "", 0, 0.0)
+    candidate = propose_without_knobs(program, target, Request((), (), 1, None, 1), tiny).candidates[0]
+    return Trial(candidate.hash, candidate.trace, candidate.args, (1.0,), None, "", 0, 0.0)
 
 
 @pytest.fixture

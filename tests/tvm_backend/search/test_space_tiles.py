@@ -15,11 +15,11 @@ from autotune.tvm_backend.search.tasks import _value_counts
 @given(extent=st.integers(1, 300), parts=st.integers(1, 4), innermost=st.sampled_from([-1, 4, 64]))
 @settings(deadline=None, max_examples=60)
 def test_factorisations_are_all_there_once(extent, parts, innermost):
-    found = factorisations(extent, parts, innermost)
-    assert len(found) == len(set(found))
-    assert all(math.prod(tile) == extent and (innermost < 0 or tile[-1] <= innermost) for tile in found)
+    tilings = factorisations(extent, parts, innermost)
+    assert len(tilings) == len(set(tilings))
+    assert all(math.prod(tile) == extent and (innermost < 0 or tile[-1] <= innermost) for tile in tilings)
     if parts == 2:
-        assert len(found) == sum(extent % f == 0 for f in range(1, extent + 1) if innermost < 0 or f <= innermost)
+        assert len(tilings) == sum(extent % f == 0 for f in range(1, extent + 1) if innermost < 0 or f <= innermost)
 
 
 def sampled(program, innermost, seed):

@@ -15,7 +15,10 @@ from autotune.tvm_backend.vector_math import registry
 _LANES = 16
 _LIMITS = (88.722839, 88.72284, -87.33655, -103.97208, -103.97209, 89.415985, 89.416, 38.53184, 127.99999, -149.5)
 _EDGES = (0.0, np.inf, np.nan, 1e-45, 1.1754942e-38, 1.1754944e-38, 3.4028235e38, 0.5, 1.0, 2.0, 3.0, 0.99999994)
-_DENORMAL, _UNDERFLOW, _ALL_EXCEPTIONS = 0x02, 0x10, 0x3F  # as in the register MXCSR
+# As in the register MXCSR.
+_DENORMAL = 0x02
+_UNDERFLOW = 0x10
+_ALL_EXCEPTIONS = 0x3F
 _LIBRARY = ("nm", "-D", "--undefined-only")
 
 # Of each function the true values, and how many units in the last place ours may be off.
@@ -69,7 +72,8 @@ def run(build):
     import tvm
 
     def values(function, *arrays):
-        dtype, length = str(arrays[0].dtype), len(arrays[0])
+        dtype = str(arrays[0].dtype)
+        length = len(arrays[0])
         main = tvm.runtime.load_module(str(build(function, len(arrays), length, dtype)))["main"]
         output = tvm.runtime.empty((length,), dtype)
         main(*map(tvm.runtime.tensor, arrays), output)
@@ -83,19 +87,19 @@ def _everywhere():
     sampled = np.arange(0, 2**32, 1 << 13, dtype=np.uint64).astype(np.uint32).view(np.float32)
     dense = [np.linspace(-size, size, 40_001, dtype=np.float32) for size in (1.5, 12, 110)]
     single = np.array([*_LIMITS, *_EDGES, *(-value for value in _EDGES)], np.float32)
-    found = np.concatenate([sampled, *dense, single])
-    return np.concatenate([found, np.zeros(-len(found) % _LANES, np.float32)])
+    floats = np.concatenate([sampled, *dense, single])
+    return np.concatenate([floats, np.zeros(-len(floats) % _LANES, np.float32)])
 
 
-def _check(found, truth, units):
+def _check(values, truth, units):
     """Every value within so many units in the last place, infinities and what is not a number included."""
     nearest = truth.astype(np.float32)
-    assert np.array_equal(np.isnan(found), np.isnan(nearest))
+    assert np.array_equal(np.isnan(values), np.isnan(nearest))
     infinite = np.isinf(nearest)
-    assert np.array_equal(found[infinite], nearest[infinite])
+    assert np.array_equal(values[infinite], nearest[infinite])
     finite = np.isfinite(nearest)
     unit = np.spacing(np.abs(nearest[finite])).astype(np.float64)
-    assert (np.abs(found[finite].astype(np.float64) - truth[finite]) / unit).max() <= units
+    assert (np.abs(values[finite].astype(np.float64) - truth[finite]) / unit).max() <= units
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -105,11 +109,11 @@ def test_a_function_is_right_for_floats_of_every_size(run, name):
 
     function, units = _TRUE[name]
     x = _everywhere()
-    found = run(getattr(tirx, name), x)
+    values = run(getattr(tirx, name), x)
     truth = function(x.astype(np.float64))
-    _check(found, truth, units)
+    _check(values, truth, units)
     zeros = (x == 0) & (truth == 0)
-    assert np.array_equal(np.signbit(found[zeros]), np.signbit(truth[zeros]))
+    assert np.array_equal(np.signbit(values[zeros]), np.signbit(truth[zeros]))
 
 
 @pytest.mark.parametrize("name", ("exp", "exp2", "exp10", "sigmoid", "tanh", "erf", "sinh", "cosh"))
@@ -146,10 +150,11 @@ def test_powers_are_right_for_all_kinds_of_bases_and_exponents(run):
     from tvm import tirx
 
     x, y = _pairs()
-    found, truth = run(tirx.pow, x, y), np.power(x.astype(np.float64), y.astype(np.float64))
-    _check(found, truth, 1.0)
+    values = run(tirx.pow, x, y)
+    truth = np.power(x.astype(np.float64), y.astype(np.float64))
+    _check(values, truth, 1.0)
     zeros = truth == 0
-    assert np.array_equal(np.signbit(found[zeros]), np.signbit(truth[zeros]))
+    assert np.array_equal(np.signbit(values[zeros]), np.signbit(truth[zeros]))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -159,8 +164,8 @@ def test_powers_with_constant_exponents_are_right(run, exponent):
 
     x = _everywhere()
     x = x[~np.isneginf(x)][: (len(x) - _LANES) // _LANES * _LANES]  # there NumPy's root is not what C's powf says
-    found = run(lambda value: tirx.pow(value, tirx.const(exponent, "float32")), x)
-    _check(found, np.power(x.astype(np.float64), exponent), 2.0)
+    values = run(lambda value: tirx.pow(value, tirx.const(exponent, "float32")), x)
+    _check(values, np.power(x.astype(np.float64), exponent), 2.0)
 
 
 def _undefined(library):

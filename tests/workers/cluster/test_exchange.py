@@ -97,10 +97,10 @@ def test_what_a_stage_writes_on_a_node_gets_into_the_workspace(
         formats.write(there.job.stage(0, 1), StageFile(0, 1, "search"))
         formats.write(there.job.stage(0, 0), StageFile(0, 0, "measure", (Candidate("a", {}, [], "a.so"),)))
         log(there).add([trial("x")])
-        found = Parcel.unpack(written().pack())
+        parcel = Parcel.unpack(written().pack())
         for _ in range(2):  # after an error it is merged again
-            merge(stage("build"), found, copy.logs)
-        copy.received(found)
+            merge(stage("build"), parcel, copy.logs)
+        copy.received(parcel)
         assert (job.artifacts_of(0, 0) / "a.so").read_bytes() == b"code"
         assert formats.read(StageFile, job.stage(0, 0)).kind == "measure"
         assert formats.read(StageFile, job.stage(0, 1)).kind == "search"
@@ -161,6 +161,6 @@ def test_the_copy_of_a_dead_process_is_deleted(monkeypatch: pytest.MonkeyPatch, 
 def test_of_a_job_that_was_deleted_only_the_trials_are_kept(job: JobPaths, stage: Make) -> None:
     build = stage("build")
     shutil.rmtree(job.folder)
-    found = Parcel({"jobs/0001-net/stages/t000-r0000.json": b"{}"}, (), {name(build): (trial("a"),)})
-    merge(build, found, LogReader())
+    parcel = Parcel({"jobs/0001-net/stages/t000-r0000.json": b"{}"}, (), {name(build): (trial("a"),)})
+    merge(build, parcel, LogReader())
     assert not job.folder.exists() and log(build).trials() == [trial("a")]

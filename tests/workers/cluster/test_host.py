@@ -50,12 +50,12 @@ def order(workspace: Workspace, job: JobPaths, copy: NodeCopy) -> Callable[..., 
 
 
 def until_report(host: Host) -> list[Found]:
-    found: list[Found] = []
+    arrived: list[Found] = []
     deadline = time.monotonic() + LIMIT_S
-    while not any(item.report for item in found):
+    while not any(item.report for item in arrived):
         assert time.monotonic() < deadline
-        found += host.found(0.2)
-    return found
+        arrived += host.found(0.2)
+    return arrived
 
 
 def test_commands_are_carried_out_by_their_numbers_however_they_arrive(
@@ -65,10 +65,10 @@ def test_commands_are_carried_out_by_their_numbers_however_they_arrive(
     for number, kind in enumerate(("search", "build")):
         command, files = order(number, kind)
         host.deliver(number, command)
-        (found,) = until_report(host)
-        assert found.report is not None and found.report.outcome == "done"
-        merge(files, Parcel.unpack(found.parcel), copy.logs)
-        copy.received(Parcel.unpack(found.parcel))
+        (ended,) = until_report(host)
+        assert ended.report is not None and ended.report.outcome == "done"
+        merge(files, Parcel.unpack(ended.parcel), copy.logs)
+        copy.received(Parcel.unpack(ended.parcel))
     command, files = order(2, "measure", device="simulated:gpu0")
     host.deliver(3, KillStage(1))
     assert not host.found(0.3)

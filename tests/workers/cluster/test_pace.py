@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autotune.workers.cluster.places import Pace, Timed
 
-BUILD, MEASURE = Timed("build", "0001-net", 0), Timed("measure", "0001-net", 0)
+BUILD = Timed("build", "0001-net", 0)
+MEASURE = Timed("measure", "0001-net", 0)
 
 
 def paced(slow: float, rounds: int = 6) -> Pace:

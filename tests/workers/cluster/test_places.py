@@ -23,7 +23,8 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.cluster.host import NodeFacts
 from autotune.workers.cluster.places import Place
 
-EPYC, XEON = "AMD EPYC 25/17/1", "Intel Xeon 6/143/8"
+EPYC = "AMD EPYC 25/17/1"
+XEON = "Intel Xeon 6/143/8"
 H100 = CudaDevice(1, "NVIDIA H100", "sm_90", "GPU-1")
 
 
@@ -40,8 +41,10 @@ def request(cpus: tuple[int, ...], device: str = "") -> RunStage:
 
 
 def test_every_name_of_the_daemon_is_one_of_the_node() -> None:
-    one, two = place(1, gpus=(H100,), devices=("npu",)), place(2, gpus=(H100,))
-    first, second = one.serving(Config()), two.serving(Config())
+    one = place(1, gpus=(H100,), devices=("npu",))
+    two = place(2, gpus=(H100,))
+    first = one.serving(Config())
+    second = two.serving(Config())
     assert not {*first.cpus, *first.devices} & {*second.cpus, *second.devices}
     assert (first.cpus, first.measure_cpus) == ((10_000, 10_001, 10_005), (10_005,))
     locals_ = {device: one.local(request(first.cpus, device), "", Config()) for device in first.devices}
@@ -74,7 +77,8 @@ def test_a_job_is_measured_on_hardware_like_that_which_it_is_for(
 
 def test_a_node_of_another_cpu_model_only_compiles_for_the_target() -> None:
     config = Config(measure=MeasureSettings(threads=2))
-    amd, intel = place(1), place(2, XEON)
+    amd = place(1)
+    intel = place(2, XEON)
     wanted = Cpu.kind_of_model(EPYC, 2)
     assert not amd.local(request((10_000,)), wanted, config).cross
     assert intel.local(request((20_000,)), wanted, config).cross

@@ -79,7 +79,8 @@ class Nodes:
         from ray._raylet import GcsClient
         from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
-        reason, by = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION"), int(1000 * (time.time() + 600))
+        reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        by = int(1000 * (time.time() + 600))
         accepted, refusal = GcsClient(address=self.address).drain_node(self.nodes[name].node_id, reason, "test", by)
         assert accepted, refusal
 
@@ -94,9 +95,9 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    found = Nodes()
-    yield found
-    found.cluster.shutdown()
+    started = Nodes()
+    yield started
+    started.cluster.shutdown()
 
 
 def joined(runner: StageRunner, count: int) -> None:
@@ -225,8 +226,8 @@ def test_nodes_die_and_come_in_the_middle_and_every_trial_is_measured_once(
     assert serve(workspace) == 0
     thread.join()
     assert [state(job).state for job in jobs] == ["done"]
-    found = hashes(workspace, 2)
-    assert len(found) == len(set(found)) >= 64
+    measured = hashes(workspace, 2)
+    assert len(measured) == len(set(measured)) >= 64
     events = list(read(jobs[0].journal))
     assert {"n3", "n4"} & {event.summary["node"] for event in events if isinstance(event, StageDone)}
     losses = [event for event in events if isinstance(event, StageFailed)]
@@ -256,8 +257,8 @@ def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers
     assert serve(workspace) == 0
     thread.join()
     assert stopped and state(job).state == "done"
-    found = hashes(workspace, 1)
-    assert len(found) == len(set(found)) == 32
+    measured = hashes(workspace, 1)
+    assert len(measured) == len(set(measured)) == 32
 
 
 def test_a_node_that_is_slow_is_named_with_what_it_is_slow_at(
@@ -305,8 +306,8 @@ def test_a_node_that_is_drained_ends_its_stages_and_gets_no_more(
     drained: list[float] = []
 
     def done_on(name: str, since: float = 0.0) -> list[StageDone]:
-        found = [event for event in read(job.journal) if isinstance(event, StageDone)]
-        return [event for event in found if event.summary["node"] == name and event.began >= since]
+        ended = [event for event in read(job.journal) if isinstance(event, StageDone)]
+        return [event for event in ended if event.summary["node"] == name and event.began >= since]
 
     def drain() -> None:
         wait_for(lambda: len(done_on("d1")) >= 3)
@@ -338,8 +339,8 @@ def test_a_bridge_that_is_killed_is_started_again(
     thread = meanwhile(kill)
     assert serve(workspace) == 0
     thread.join()
-    found = hashes(workspace, 1)
-    assert state(job).state == "done" and len(found) == len(set(found)) == 24
+    measured = hashes(workspace, 1)
+    assert state(job).state == "done" and len(measured) == len(set(measured)) == 24
     assert any(isinstance(event, StageFailed) and event.outcome == "lost" for event in read(job.journal))
 
 
@@ -375,12 +376,12 @@ def real(workspace: Workspace, nodes: Nodes, more: str = "") -> None:
 
 def nodes_by_kind(workspace: Workspace) -> dict[str, set[str]]:
     """On which nodes the stages of each kind were done."""
-    found: dict[str, set[str]] = {}
+    by_kind: dict[str, set[str]] = {}
     for paths in workspace.job_list():
         for event in read(paths.journal):
             if isinstance(event, StageDone):
-                found.setdefault(event.kind, set()).add(event.summary["node"])
-    return found
+                by_kind.setdefault(event.kind, set()).add(event.summary["node"])
+    return by_kind
 
 
 def add_pinned(nodes: Nodes, name: str, cpu: int, **more: Any) -> None:
@@ -415,9 +416,9 @@ def test_a_real_task_is_measured_on_cpus_of_its_model_and_built_on_any(
     joined(runner, 2)
     assert serve(workspace, runner, until_s=150.0) == 0
     assert job.progress().trials == 4 and job.progress().latency_ms
-    found = nodes_by_kind(workspace)
-    assert found["build"] == {"a-other"}, "it comes first among nodes with as many free CPUs"
-    assert found["measure"] == {"measures"}
+    by_kind = nodes_by_kind(workspace)
+    assert by_kind["build"] == {"a-other"}, "it comes first among nodes with as many free CPUs"
+    assert by_kind["measure"] == {"measures"}
     (paths,) = workspace.job_list()
     done = [event for event in read(paths.journal) if isinstance(event, StageDone)]
     assert any(event.kind == "measure" and event.summary["verified"] for event in done)
@@ -446,8 +447,8 @@ def test_boards_are_measured_on_from_the_node_that_has_them(
     assert serve(workspace, runner, until_s=150.0) == 0
     thread.join()
     assert job.progress().trials == 4 and job.progress().latency_ms
-    found = nodes_by_kind(workspace)
-    assert found["measure"] == {"boards"} and "a-builds" in found["build"]
+    by_kind = nodes_by_kind(workspace)
+    assert by_kind["measure"] == {"boards"} and "a-builds" in by_kind["build"]
 
 
 def board_failures(workspace: Workspace) -> list[str]:

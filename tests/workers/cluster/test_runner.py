@@ -82,7 +82,7 @@ def test_a_bridge_that_finds_no_cluster_says_so_and_is_started_again(
     ray(package)
     runner = ClusterRunner(workspace, load_config(workspace.config))
     request = RunStage(2, "0001-net", 0, 0, "search", (10_000,), 60.0)
-    found: list[StageReport] = []
+    reports: list[StageReport] = []
     bridges = set()
     try:
         runner.run("simulated", replace(request, id=1))
@@ -90,11 +90,11 @@ def test_a_bridge_that_finds_no_cluster_says_so_and_is_started_again(
         runner.run("simulated", request)
         deadline = time.monotonic() + 30
         while len(bridges) < 2 and time.monotonic() < deadline:
-            found += runner.reports(select.select(runner.descriptors(), [], [], 0.1)[0])
+            reports += runner.reports(select.select(runner.descriptors(), [], [], 0.1)[0])
             bridges |= {runner._bridge.pid} if runner._bridge else set()
         assert len(bridges) == 2
-        assert [(report.id, report.outcome) for report in found] == [(2, "lost")]
-        assert trouble in runner.trouble() and trouble in found[0].reason
+        assert [(report.id, report.outcome) for report in reports] == [(2, "lost")]
+        assert trouble in runner.trouble() and trouble in reports[0].reason
         assert runner.machine().cpus == () and runner.nodes() == ()
     finally:
         runner.stop()
@@ -152,5 +152,5 @@ def test_versions_that_differ_are_named() -> None:
     assert version_fault(here, dict(here)) == ""
     assert version_fault(here, {**here, "apache-tvm": "0.26"}) == "apache-tvm 0.26 in place of 0.27"
     assert version_fault(here, {"apache-tvm": "0.27"}) == "autotune missing in place of 1.0"
-    found = version_probe()()
-    assert found["autotune"] and version_fault(found, found) == ""
+    versions = version_probe()()
+    assert versions["autotune"] and version_fault(versions, versions) == ""

@@ -8,12 +8,13 @@ import pytest
 from autotune.errors import VerificationError
 from autotune.tvm_backend.export.timing.accuracy import check, largest_error
 
-INF, NAN = np.inf, np.nan
+INF = np.inf
+NAN = np.nan
 
 
-@pytest.mark.parametrize("found", [[1, -INF, NAN], [1, NAN, INF], [1, INF, INF], [NAN, INF, NAN], [1, INF, 2]])
-def test_an_infinity_or_nan_that_the_reference_lacks_is_an_error(found):
-    assert largest_error([np.float32(found)], [np.float32([1, INF, NAN])]) == INF
+@pytest.mark.parametrize("output", [[1, -INF, NAN], [1, NAN, INF], [1, INF, INF], [NAN, INF, NAN], [1, INF, 2]])
+def test_an_infinity_or_nan_that_the_reference_lacks_is_an_error(output):
+    assert largest_error([np.float32(output)], [np.float32([1, INF, NAN])]) == INF
     assert largest_error([np.float32([1, INF, NAN])], [np.float32([1, INF, NAN])]) == 0
 
 
@@ -27,11 +28,11 @@ def test_the_error_of_indices_is_the_share_that_is_not_the_right_one():
 
 
 @pytest.mark.parametrize(
-    ("found", "named"),
+    ("output", "named"),
     [(np.int32([[1, 2]]), "1x2 int32"), (np.float64([[1, 2]]), "1x2 float64"), (np.float32([1, 2]), "2 float32")],
 )
-def test_an_output_of_another_type_or_shape_is_wrong_and_named(found, named):
+def test_an_output_of_another_type_or_shape_is_wrong_and_named(output, named):
     right = np.float32([[1, 2]])
-    assert largest_error([found], [right]) == INF
+    assert largest_error([output], [right]) == INF
     with pytest.raises(VerificationError, match=f"output 1 of .* is {named}, where that of LiteRT is 1x2 float32"):
-        check([right, found], [right, right], 1e-5, runtime="LiteRT")
+        check([right, output], [right, right], 1e-5, runtime="LiteRT")

@@ -51,7 +51,8 @@ def comparison(model, library):
 
 
 def test_each_computes_the_model_in_its_own_process(comparison):
-    ours, theirs = comparison.outputs("ours"), comparison.outputs("theirs")
+    ours = comparison.outputs("ours")
+    theirs = comparison.outputs("theirs")
     assert accuracy.check(ours, theirs, 1e-5) < 1e-5
     assert np.abs(theirs[0]).max() > 0.5
 
@@ -60,7 +61,10 @@ class Process:
     """Stands for a process with a runtime: writes down what is asked of it, and answers with the times that it gets."""
 
     def __init__(self, name, log, times, waited_s=0.0):
-        self.name, self.log, self.times, self.waited_s = name, log, times, waited_s
+        self.name = name
+        self.log = log
+        self.times = times
+        self.waited_s = waited_s
 
     def __enter__(self):
         self.log.append(("begun", self.name))
@@ -91,14 +95,16 @@ def processes(monkeypatch):
 
     class Processes:
         def __init__(self):
-            self.log, self.turns, self.waited_s = [], {}, {}
+            self.log = []
+            self.turns = {}
+            self.waited_s = {}
 
         def begun(self):
             return [name for what, name in self.log if what == "begun"]
 
         def start(self, name):
-            found = itertools.repeat(next(self.turns[name])) if name in self.turns else itertools.repeat(1.0)
-            return Process(name, self.log, found, self.waited_s.get(name, 0.0))
+            times = itertools.repeat(next(self.turns[name])) if name in self.turns else itertools.repeat(1.0)
+            return Process(name, self.log, times, self.waited_s.get(name, 0.0))
 
     made = Processes()
     monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name, **_: made.start(name))
@@ -106,7 +112,8 @@ def processes(monkeypatch):
 
 
 def test_every_turn_starts_a_new_process_for_each_runtime(comparison, monkeypatch):
-    start, begun = RuntimeComparison._start, []
+    start = RuntimeComparison._start
+    begun = []
     monkeypatch.setattr(RuntimeComparison, "_start", lambda self, name: begun.append(name) or start(self, name))
     times = comparison.time(timings=TIMINGS + 1)
     assert begun == ["ours", "theirs", "theirs", "ours"]
@@ -128,7 +135,8 @@ def test_kernels_have_the_times_of_the_fastest_of_three_processes(comparison, pr
 
 
 def test_kernels_of_a_model_that_takes_seconds_are_timed_in_one_process(comparison, processes):
-    processes.turns["ours"], processes.waited_s["ours"] = iter([5.0, 3.0]), 6.0
+    processes.turns["ours"] = iter([5.0, 3.0])
+    processes.waited_s["ours"] = 6.0
     times = comparison.time(2 * TIMINGS, kernels_of="ours")
     assert [kernel.us for kernel in times["ours"].fastest_kernels()] == [5.0]
 
@@ -245,5 +253,6 @@ def test_the_median_has_a_spread():
 
 def test_a_ratio_is_taken_between_timings_that_follow_each_other():
     """In the second turn, the machine was slow at the first timing of both."""
-    ours, theirs = RuntimeTimes([(2.0,), (9.0, 3.0, 3.0)]), RuntimeTimes([(4.0,), (12.0, 4.0, 4.0)])
+    ours = RuntimeTimes([(2.0,), (9.0, 3.0, 3.0)])
+    theirs = RuntimeTimes([(4.0,), (12.0, 4.0, 4.0)])
     assert ratios(ours, theirs) == [0.5, 0.75]

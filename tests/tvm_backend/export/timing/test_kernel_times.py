@@ -17,7 +17,8 @@ from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
 
-ROWS, COLUMNS = 16, 256
+ROWS = 16
+COLUMNS = 256
 INPUTS = (InputSpec("x", (ROWS, COLUMNS), "float32"),)
 
 

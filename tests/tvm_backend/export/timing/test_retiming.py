@@ -45,9 +45,9 @@ def job(workspace, make_job):
 class TestFastestTrials:
     def test_they_are_the_best_that_are_close_and_no_more_than_asked_for(self, job):
         workspace, spec = job({"slow": 131.0, "third": 129.0, "best": 100.0, "second": 105.0, "failed": 0.0}, {})
-        found = retiming.fastest_trials(workspace, spec, 5, all_apply)
-        assert [item.hash for item in found[spec.tasks[0].hash]] == ["best", "second", "third"]
-        assert spec.tasks[1].hash not in found
+        fastest = retiming.fastest_trials(workspace, spec, 5, all_apply)
+        assert [item.hash for item in fastest[spec.tasks[0].hash]] == ["best", "second", "third"]
+        assert spec.tasks[1].hash not in fastest
         (only,) = retiming.fastest_trials(workspace, spec, 1, all_apply)[spec.tasks[0].hash]
         assert only.hash == "best"
 
@@ -70,10 +70,10 @@ class TestContenders:
         many = {f"c{number}": 100.0 + number for number in range(8)}
         few = {name: time / 40 for name, time in many.items()}
         workspace, spec = job(many, few, {"a": 0.1, "b": 0.1})
-        found = retiming.fastest_trials(workspace, spec, 8, all_apply)
-        chosen = retiming.contenders(spec, found)
+        fastest = retiming.fastest_trials(workspace, spec, 8, all_apply)
+        chosen = retiming.contenders(spec, fastest)
         assert {hash: len(trials) for hash, trials in chosen.items()} == {spec.tasks[0].hash: 8, spec.tasks[1].hash: 5}
-        assert chosen[spec.tasks[1].hash] == found[spec.tasks[1].hash][:5]
+        assert chosen[spec.tasks[1].hash] == fastest[spec.tasks[1].hash][:5]
 
     def test_a_task_with_one_candidate_is_not_timed_again(self, job):
         workspace, spec = job({"alone": 100.0})
@@ -83,8 +83,8 @@ class TestContenders:
         close = {"a": 100.0, "b": 101.0}
         workspace, spec = job(close, {"a": 0.1, "b": 0.1})
         entries = Entry("large", spec.inputs, (1, 0)), Entry("small", spec.inputs, (0, 2))
-        found = retiming.fastest_trials(workspace, spec, 3, all_apply)
-        assert list(retiming.contenders(replace(spec, entries=entries), found)) == [task.hash for task in spec.tasks]
+        fastest = retiming.fastest_trials(workspace, spec, 3, all_apply)
+        assert list(retiming.contenders(replace(spec, entries=entries), fastest)) == [task.hash for task in spec.tasks]
 
 
 def test_a_schedule_that_does_not_apply_is_set_aside_with_the_reason(workspace, make_job, as_program):
@@ -110,7 +110,8 @@ class Stopwatch:
     """Each library's times, one for each turn; for a CPU with flushed caches only, for others only without."""
 
     def __init__(self, on_cpu, **times):
-        self.times, self.asked = {name: list(values) for name, values in times.items()}, []
+        self.times = {name: list(values) for name, values in times.items()}
+        self.asked = []
         self.on_cpu = on_cpu
 
     def time(self, library, args, best_us, on_cpu=False):
@@ -155,14 +156,16 @@ def built(folder, **medians):
 
 def test_a_wrong_candidate_is_not_chosen_however_fast(kernels):
     folder, reference = kernels
-    found = retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0, right=50.0), reference, open_device("llvm"))
-    assert found.trial.hash == "right"
+    chosen = retiming.fastest_correct(
+        built(folder, logged=60.0, wrong=10.0, right=50.0), reference, open_device("llvm")
+    )
+    assert chosen.trial.hash == "right"
 
 
 def test_the_best_logged_one_is_what_is_left(kernels):
     folder, reference = kernels
-    found = retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0), reference, open_device("llvm"))
-    assert found.trial.hash == "logged"
+    chosen = retiming.fastest_correct(built(folder, logged=60.0, wrong=10.0), reference, open_device("llvm"))
+    assert chosen.trial.hash == "logged"
 
 
 def test_a_task_that_cannot_be_checked_goes_to_the_fastest(kernels):
@@ -179,8 +182,8 @@ def test_candidates_of_all_tasks_are_built_with_the_programs_of_their_tasks(chil
     monkeypatch.setattr(retiming, "build_candidate", build_candidate)
     items = [("one", trial("a")), ("one", trial("b")), ("two", trial("a"))]
     assert len(list(retiming.build(items, str.upper, "cpu", tmp_path, children))) == 3
-    found = retiming.candidates(items, tmp_path)
-    texts = {hash: [item.library.read_text() for item in candidates] for hash, candidates in found.items()}
+    by_task = retiming.candidates(items, tmp_path)
+    texts = {hash: [item.library.read_text() for item in candidates] for hash, candidates in by_task.items()}
     assert texts == {"one": ["a ONE cpu", "b ONE cpu"], "two": ["a TWO cpu"]}
 
 

@@ -17,7 +17,8 @@ class Graph:
     """A model on a device: the first call computes and records, and later ones launch what was recorded, if they do."""
 
     def __init__(self, launches):
-        self.launches, self.buffer = launches, None
+        self.launches = launches
+        self.buffer = None
 
     def __call__(self, x):
         if self.launches or self.buffer is None:
@@ -25,10 +26,10 @@ class Graph:
         return self.buffer
 
 
-@pytest.mark.parametrize(("launches", "found"), [(True, [6.0]), (False, [0.0])])
-def test_what_is_verified_of_a_graph_is_not_what_its_recording_left(launches, found):
+@pytest.mark.parametrize(("launches", "output"), [(True, [6.0]), (False, [0.0])])
+def test_what_is_verified_of_a_graph_is_not_what_its_recording_left(launches, output):
     run = runners.MachineRun(Graph(launches), tvm.cpu(), [tvm.runtime.tensor(np.full(1, 3.0, "float32"))], None)
-    assert timed_process.outputs_of_graph(run)[0].tolist() == found
+    assert timed_process.outputs_of_graph(run)[0].tolist() == output
 
 
 @pytest.mark.parametrize(("limit", "timed"), [("_SLOWEST_S", 1), ("_SLOW_S", 2), ("_TIMING_S", 4)])
@@ -38,8 +39,8 @@ def test_a_slow_model_is_timed_less_often(monkeypatch, limit, timed):
     monkeypatch.setattr(timed_process, "_SLOW_S", 0.0 if limit == "_SLOWEST_S" else timed_process._SLOW_S)
     monkeypatch.setattr(timed_process, limit, 0.0)
     timer = timed_process.Timer(lambda: None)
-    found = [timer.time() for _ in range(4)]
-    assert [value is not None for value in found] == [True] * timed + [False] * (4 - timed)
+    times = [timer.time() for _ in range(4)]
+    assert [value is not None for value in times] == [True] * timed + [False] * (4 - timed)
 
 
 def test_a_timing_ends_when_the_threads_sleep():

@@ -41,7 +41,8 @@ def compile_two_outputs(folder: Path) -> None:
                 both = builder.emit_output(relax.Tuple([first, builder.emit(relax.op.multiply(x, y))]))
             builder.emit_func_output(both)
     for name, rows in TABLES.items():
-        ids, table = relax.Var("ids", relax.TensorType((rows,), "int64")), np.ones((rows, 8), np.float32)
+        ids = relax.Var("ids", relax.TensorType((rows,), "int64"))
+        table = np.ones((rows, 8), np.float32)
         with builder.function(name, [ids]):
             with builder.dataflow():
                 out = builder.emit_output(builder.emit(relax.op.take(relax.const(table), ids, axis=0)))
@@ -57,8 +58,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / cpp_program.FOLDER).mkdir()
     functions = [cpp_program.Function(name, tensors(rows), tensors(rows)) for name, rows in ROWS.items()]
     for name, rows in TABLES.items():
-        ids, found = InputSpec("ids", (rows,), "int64"), InputSpec("y", (rows, 8), "float32")
-        functions.append(cpp_program.Function(name, [ids], [found], {"ids": rows}))
+        ids = InputSpec("ids", (rows,), "int64")
+        output = InputSpec("y", (rows, 8), "float32")
+        functions.append(cpp_program.Function(name, [ids], [output], {"ids": rows}))
     for name, data in cpp_program.sources("net", "model.so", 2, functions, "0"):
         (folder / cpp_program.FOLDER / name).write_bytes(data)
     build = folder / cpp_program.FOLDER / "build"
@@ -99,8 +101,8 @@ def test_the_outputs_of_the_program_are_those_of_python(
     report = {"threads": 2, "target": {"kind": "llvm"}, "entries": [{"name": entry, "inputs": inputs}]}
     arrays = arrays_of(ROWS[entry])
     for index, expected in enumerate(load(program.parents[1] / "model.so", report)(*arrays)):
-        found = np.frombuffer((tmp_path / f"output{index}.bin").read_bytes(), np.float32).reshape(arrays[0].shape)
-        assert np.array_equal(found, expected)
+        output = np.frombuffer((tmp_path / f"output{index}.bin").read_bytes(), np.float32).reshape(arrays[0].shape)
+        assert np.array_equal(output, expected)
 
 
 @needs_cmake

@@ -37,7 +37,8 @@ def lowered(target: Any) -> Callable[..., Any]:
 
 def chain(relax: Any, builder: Any, x: Any) -> Any:
     """Four products that are not fused, with two constants, one of them used thrice, after a reshape."""
-    ones, row = relax.const(np.ones((8, 8), "float32")), relax.const(np.ones((8, 8), "float32") / 2)
+    ones = relax.const(np.ones((8, 8), "float32"))
+    row = relax.const(np.ones((8, 8), "float32") / 2)
     x = builder.emit(relax.op.reshape(x, (4, 8)))
     for weight in (ones, row, ones, ones):
         x = builder.emit(relax.op.matmul(x, weight))

@@ -26,12 +26,12 @@ def test_a_library_that_is_not_slower_has_nothing_to_explain(given: dict[str, An
 
 def test_the_kernels_furthest_from_the_limit_of_the_machine_are_named_first() -> None:
     kernels = [kernel("near", 400.0, 390.0), kernel("far", 300.0, 30.0), kernel("b", 60.0), kernel("c", 50.0)]
-    found = slower("onnxruntime", latencies(1.25), kernels, {"tuned"})
-    assert found is not None
-    assert (found["than"], found["ratio"]) == ("onnxruntime", 1.25)
-    assert [item["name"] for item in found["kernels"]] == ["far", "b", "c"]
-    assert found["kernels"][0] == {"name": "far", "share": pytest.approx(0.3), "of_limit": pytest.approx(0.1)}
-    assert found["between"] == pytest.approx(0.19)
+    comparison = slower("onnxruntime", latencies(1.25), kernels, {"tuned"})
+    assert comparison is not None
+    assert (comparison["than"], comparison["ratio"]) == ("onnxruntime", 1.25)
+    assert [item["name"] for item in comparison["kernels"]] == ["far", "b", "c"]
+    assert comparison["kernels"][0] == {"name": "far", "share": pytest.approx(0.3), "of_limit": pytest.approx(0.1)}
+    assert comparison["between"] == pytest.approx(0.19)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_the_kernels_furthest_from_the_limit_of_the_machine_are_named_first() ->
     ids=["a task far from the limit", "a kernel in no task", "the time passes between kernels"],
 )
 def test_more_trials_may_help_where_tasks_could_take_off_the_gap(us: float, task: str | None, helps: bool) -> None:
-    found = slower("onnxruntime", latencies(1.25), [kernel("a", us, task=task)], {"tuned"})
-    assert found is not None and found["more_trials"] is helps
+    comparison = slower("onnxruntime", latencies(1.25), [kernel("a", us, task=task)], {"tuned"})
+    assert comparison is not None and comparison["more_trials"] is helps
 
 
 def test_where_the_limits_are_unknown_no_part_of_them_is_told() -> None:
-    found = slower(
+    comparison = slower(
         "torch", {"latency": {"tuned_ms": 1.0}, "share_of_torch": [2.0, 2.0, 2.0]}, [kernel("a", 9.0, None)], ()
     )
-    assert found is not None and found["kernels"][0]["of_limit"] is None
+    assert comparison is not None and comparison["kernels"][0]["of_limit"] is None

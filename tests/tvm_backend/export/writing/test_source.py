@@ -102,8 +102,8 @@ def outputs(folder: Path, like: list[np.ndarray]) -> list[np.ndarray]:
     return [values.reshape(item.shape) for values, item in zip(raw, like, strict=True)]
 
 
-def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
-    return all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+def same(arrays: list[np.ndarray], expected: list[np.ndarray]) -> bool:
+    return all(np.array_equal(*pair) for pair in zip(arrays, expected, strict=True))
 
 
 def test_a_second_compilation_replaces_what_the_first_one_wrote(written: Written, tmp_path: Path) -> None:
@@ -163,7 +163,8 @@ def test_weights_of_another_network_are_refused(program: Path, written: Written,
 
 
 def test_an_index_that_its_table_lacks_is_refused(build: Callable[..., Path], tmp_path: Path) -> None:
-    plain, table = '"x", "float32", 2048, 0,', '"x", "float32", 2048, 20,'
+    plain = '"x", "float32", 2048, 0,'
+    table = '"x", "float32", 2048, 20,'
     program = build(lambda text: text.replace(plain, table), files.SOURCE_HEADER)
     x = np.zeros(SHAPE, np.float32)
     for outside, refused in ((19.5, False), (-0.5, False), (20.0, True), (-1.0, True)):

@@ -45,7 +45,8 @@ def test_a_file_in_place_of_the_folder_is_the_users(tmp_path: Path) -> None:
 
 
 def test_a_new_export_replaces_an_earlier_one(tmp_path: Path) -> None:
-    old, new = write(tmp_path / "source", "one"), write(tmp_path / "made", "two")
+    old = write(tmp_path / "source", "one")
+    new = write(tmp_path / "made", "two")
     (old / "notes.txt").write_text("mine")
     files.move_source(new, old)
     assert files.edited(old) == [] and not new.exists()
@@ -54,8 +55,10 @@ def test_a_new_export_replaces_an_earlier_one(tmp_path: Path) -> None:
 
 def test_whenever_it_is_killed_nothing_seems_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for moves in range(9):
-        old, new = write(tmp_path / f"old{moves}", "one"), write(tmp_path / f"made{moves}", "two")
-        replace, done = Path.replace, iter([True] * moves)
+        old = write(tmp_path / f"old{moves}", "one")
+        new = write(tmp_path / f"made{moves}", "two")
+        replace = Path.replace
+        done = iter([True] * moves)
 
         def dies(self: Path, target: Path, replace=replace, done=done) -> Path:
             if not next(done, False):

@@ -90,7 +90,8 @@ def test_nothing_stays_in_floats_where_the_answers_are_within_the_limit(calibrat
 
 
 def test_a_layer_that_is_no_faster_in_bytes_stays_in_floats_once_it_is():
-    slower, faster = FloatLayer("slower", 0.1, 1.0, 2.0), FloatLayer("faster", 0.1, 2.0, 1.0)
+    slower = FloatLayer("slower", 0.1, 1.0, 2.0)
+    faster = FloatLayer("faster", 0.1, 2.0, 1.0)
     layers = [slower, faster]
 
     class Graph:

@@ -109,19 +109,19 @@ def saved(tmp_path: Path):
 
 
 def test_a_model_that_needs_it_is_simplified_and_says_so(target, saved):
-    found = read_model(saved(flattened()), {"x": INPUT})
-    assert kinds(found.rewritten) == ["Reshape", "Relu"]
+    imported = read_model(saved(flattened()), {"x": INPUT})
+    assert kinds(imported.rewritten) == ["Reshape", "Relu"]
 
 
 def test_a_model_that_does_not_is_imported_as_it_is(target, saved):
-    found = read_model(saved(model([helper.make_node("Relu", ["x"], ["y"])])), {"x": INPUT})
-    assert found.rewritten is None
+    imported = read_model(saved(model([helper.make_node("Relu", ["x"], ["y"])])), {"x": INPUT})
+    assert imported.rewritten is None
 
 
 def test_what_was_rewritten_is_read_again_as_it_was(target, saved, tmp_path):
     import tvm_ffi
 
-    found = read_model(saved(flattened()), {"x": INPUT})
+    imported = read_model(saved(flattened()), {"x": INPUT})
     again = tmp_path / "rewritten.onnx"
-    again.write_bytes(found.rewritten.SerializeToString())
-    assert tvm_ffi.structural_equal(read_rewritten(again, found.inputs).module, found.module)
+    again.write_bytes(imported.rewritten.SerializeToString())
+    assert tvm_ffi.structural_equal(read_rewritten(again, imported.inputs).module, imported.module)

@@ -12,7 +12,8 @@ from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.models.onnx.simplify import graphs
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
 
-HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
+HALF = TensorProto.FLOAT16
+FLOAT = TensorProto.FLOAT
 X = np.random.default_rng(0).standard_normal((2, 512)).astype(np.float16)
 
 
@@ -75,9 +76,10 @@ def test_it_computes_the_same_with_inputs_and_outputs_of_the_same_types(proto):
     wide = widen(proto)
     assert HALF not in element_types(wide) and proto.SerializeToString() == before
     for x in (X, -abs(X)):  # of a choice, either branch
-        found, wanted = run(wide, x), run(proto, x)
-        assert found.dtype == wanted.dtype == np.float16
-        np.testing.assert_allclose(found.astype(np.float32), wanted.astype(np.float32), rtol=1e-3, atol=2e-2)
+        output = run(wide, x)
+        wanted = run(proto, x)
+        assert output.dtype == wanted.dtype == np.float16
+        np.testing.assert_allclose(output.astype(np.float32), wanted.astype(np.float32), rtol=1e-3, atol=2e-2)
 
 
 def test_conversions_inside_a_graph_of_float32_go_away():
@@ -101,9 +103,9 @@ def test_a_long_sum_on_a_cpu_is_as_exact_as_that_of_onnx_runtime(target, tmp_pat
 
     path = tmp_path / "model.onnx"
     path.write_bytes(product().SerializeToString())
-    found = read_model(path, {"x": InputSpec("x", X.shape, "")})
-    assert found.rewritten is not None and found.inputs[0].dtype == "float16"
-    (y,) = vm_runner(compile_untuned(found.module, target), tvm.cpu(), [X])()
+    imported = read_model(path, {"x": InputSpec("x", X.shape, "")})
+    assert imported.rewritten is not None and imported.inputs[0].dtype == "float16"
+    (y,) = vm_runner(compile_untuned(imported.module, target), tvm.cpu(), [X])()
     wanted = run(product(), X)
     assert y.dtype == np.float16
     ulp = np.spacing(abs(wanted).max())
@@ -113,6 +115,6 @@ def test_a_long_sum_on_a_cpu_is_as_exact_as_that_of_onnx_runtime(target, tmp_pat
 def test_a_gpu_gets_float16(target, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(product().SerializeToString())
-    found = read_model(path, {"x": InputSpec("x", X.shape, "")}, gpu=True)
-    assert found.rewritten is None
-    assert "float32" not in str(found.module["main"])
+    imported = read_model(path, {"x": InputSpec("x", X.shape, "")}, gpu=True)
+    assert imported.rewritten is None
+    assert "float32" not in str(imported.module["main"])

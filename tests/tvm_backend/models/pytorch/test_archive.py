@@ -22,7 +22,8 @@ def test_the_content_says_what_it_is(words: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_has_the_weights_and_nothing_to_unpickle(words: Path, tmp_path: Path) -> None:
-    archive, to = read_archive(words), tmp_path / "model.pt2"
+    archive = read_archive(words)
+    to = tmp_path / "model.pt2"
     write_archive(archive, archive.program, to)
     with zipfile.ZipFile(words) as before, zipfile.ZipFile(to) as after:
         assert before.read("words/data/sample_inputs/model.pt")

@@ -52,11 +52,11 @@ def agree(path: Path, *arrays: Any, **dims: int) -> list[Any]:
     model = import_program(to, inputs)
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
     machine = relax.VirtualMachine(compile_untuned(model.module, target), tvm.cpu())
-    found = machine["main"](*map(tvm.runtime.tensor, arrays))
-    found = [found] if hasattr(found, "numpy") else list(found)
+    outputs = machine["main"](*map(tvm.runtime.tensor, arrays))
+    outputs = [outputs] if hasattr(outputs, "numpy") else list(outputs)
     expected = torch_runner(to, list(arrays), 1)()
-    assert len(found) == len(expected) == len(model.outputs)
-    for mine, theirs in zip(found, expected, strict=True):
+    assert len(outputs) == len(expected) == len(model.outputs)
+    for mine, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs, rtol=1e-4, atol=1e-5)
     return expected
 
@@ -95,7 +95,9 @@ def test_inputs_and_outputs_in_a_nest(torch: Any, tmp_path: Path, random: Callab
                 total = pair["a"] + pair["b"][0]
             return {"sum": total, "scaled": [total * scale]}
 
-    a, b, scale = torch.rand(2, 3), torch.rand(2, 3), torch.rand(3)
+    a = torch.rand(2, 3)
+    b = torch.rand(2, 3)
+    scale = torch.rand(3)
     exported = torch.export.export(Nested().eval(), ({"a": a, "b": [b]},), {"scale": scale})
     torch.export.save(exported, tmp_path / "nested.pt2")
     agree(tmp_path / "nested.pt2", random(2, 3), random(2, 3), random(3))

@@ -34,14 +34,15 @@ def test_without_the_packages_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_inputs_outputs_and_operators(network: Any, tmp_path: Path) -> None:
-    words, scale = network.input("words:0", 2, 3, dtype=np.int64), network.input("scale", dtype=np.float16)
+    words = network.input("words:0", 2, 3, dtype=np.int64)
+    scale = network.input("scale", dtype=np.float16)
     made = network.add("EXP", scale, shape=(), dtype=np.float16)
-    found = Flatbuffer(network.write(tmp_path / "m", made, words))
-    assert found.inputs() == [OpenInput("words:0", "int64", (2, 3)), OpenInput("scale", "float16", ())]
-    assert list(map(found.name, found.outputs())) == ["exp0", "words:0"]
-    (operator,) = found.operators()
+    buffer = Flatbuffer(network.write(tmp_path / "m", made, words))
+    assert buffer.inputs() == [OpenInput("words:0", "int64", (2, 3)), OpenInput("scale", "float16", ())]
+    assert list(map(buffer.name, buffer.outputs())) == ["exp0", "words:0"]
+    (operator,) = buffer.operators()
     assert (operator.name, operator.inputs, operator.outputs) == ("EXP", (scale,), (made,))
-    found.check()
+    buffer.check()
 
 
 def test_custom_operators_are_named(network: Any, tmp_path: Path) -> None:
@@ -54,7 +55,8 @@ def test_custom_operators_are_named(network: Any, tmp_path: Path) -> None:
 
 
 def test_operators_with_nothing_but_quantised_weights_are_named(network: Any, tmp_path: Path) -> None:
-    x, weights = network.input("x", 1, 4), network.quantise(network.constant(np.ones((2, 4), np.int8)))
+    x = network.input("x", 1, 4)
+    weights = network.quantise(network.constant(np.ones((2, 4), np.int8)))
     y = network.add("FULLY_CONNECTED", x, weights, -1, shape=(1, 2), kind="FullyConnectedOptions")
     with pytest.raises(ModelError, match="operator FULLY_CONNECTED .*: only its weights are quantised; convert"):
         Flatbuffer(network.write(tmp_path / "m", network.add("EXP", y, shape=(1, 2)))).check()

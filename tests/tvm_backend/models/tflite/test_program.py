@@ -16,7 +16,9 @@ from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs
 from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.models.tflite.shapes import with_constant_shapes
 
-SAME, VALID, RELU6 = 0, 1, 3
+SAME = 0
+VALID = 1
+RELU6 = 3
 
 
 def draw(*shape: int) -> Any:
@@ -35,11 +37,11 @@ def agree(path: Path) -> Counter[str]:
     arrays = [draw(*item.shape) for item in model.inputs]
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
     machine = relax.VirtualMachine(compile_untuned(model.module, target), tvm.cpu())
-    found = machine["main"](*map(tvm.runtime.tensor, arrays))
-    found = [found] if hasattr(found, "numpy") else list(found)
+    outputs = machine["main"](*map(tvm.runtime.tensor, arrays))
+    outputs = [outputs] if hasattr(outputs, "numpy") else list(outputs)
     expected = litert_runner(path, arrays, 1)()
-    assert len(found) == len(expected) == len(model.outputs)
-    for mine, theirs in zip(found, expected, strict=True):
+    assert len(outputs) == len(expected) == len(model.outputs)
+    for mine, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs, rtol=1e-4, atol=1e-5)
     blocks = model.module["main"].body.blocks
     return Counter(op_name(binding.value) for block in blocks for binding in block.bindings)
@@ -76,11 +78,11 @@ def test_an_image_network_is_transposed_once(network: Any, tmp_path: Path) -> No
     d = network.add("MEAN", c, axes, shape=(1, 24), kind="ReducerOptions", keepDims=False)
     dense = network.constant(draw(5, 24)), network.constant(draw(5))
     d = network.add("FULLY_CONNECTED", d, *dense, shape=(1, 5), kind="FullyConnectedOptions")
-    found = agree(
+    counts = agree(
         network.write(tmp_path / "m", network.add("SOFTMAX", d, shape=(1, 5), kind="SoftmaxOptions", beta=1.0))
     )
-    assert found["relax.nn.conv2d"] == 2 and found["relax.nn.pad"] == 1  # one is the padding of a convolution
-    assert found["relax.permute_dims"] == 1
+    assert counts["relax.nn.conv2d"] == 2 and counts["relax.nn.pad"] == 1  # one is the padding of a convolution
+    assert counts["relax.permute_dims"] == 1
 
 
 def test_an_output_has_its_channels_last(network: Any, tmp_path: Path) -> None:
@@ -95,7 +97,8 @@ def test_an_output_has_its_channels_last(network: Any, tmp_path: Path) -> None:
 
 def test_a_transposed_convolution(network: Any, tmp_path: Path) -> None:
     a = convolve(network, network.input("x", 1, 4, 4, 3), (1, 4, 4, 6), draw(6, 1, 1, 3))
-    shape, weights = network.constant(np.array([1, 8, 8, 5], np.int32)), network.constant(draw(5, 2, 2, 6))
+    shape = network.constant(np.array([1, 8, 8, 5], np.int32))
+    weights = network.constant(draw(5, 2, 2, 6))
     options = {"padding": VALID, "strideH": 2, "strideW": 2}
     b = network.add("TRANSPOSE_CONV", shape, weights, a, shape=(1, 8, 8, 5), kind="TransposeConvOptions", **options)
     assert agree(network.write(tmp_path / "m", b))["relax.permute_dims"] == 2
@@ -106,7 +109,8 @@ def test_operators_that_mix_images_and_vectors(network: Any, tmp_path: Path) -> 
     scale = network.input("scale", 3)
     a = convolve(network, network.input("x", 2, 4, 5, 3), (2, 4, 5, 3), draw(3, 1, 1, 3))
     b = network.add("MUL", a, scale, shape=(2, 4, 5, 3), kind="MulOptions")
-    rows, channels = network.constant(np.array([1], np.int32)), network.constant(np.array([3], np.int32))
+    rows = network.constant(np.array([1], np.int32))
+    channels = network.constant(np.array([3], np.int32))
     c = network.add("SUM", a, rows, shape=(2, 5, 3), kind="ReducerOptions", keepDims=False)
     d = network.add("REDUCE_MAX", a, channels, shape=(2, 4, 5, 1), kind="ReducerOptions", keepDims=True)
     e = network.add("SUB", a, d, shape=(2, 4, 5, 3), kind="SubOptions")
@@ -120,8 +124,8 @@ def test_weights_in_float16_and_sparse_ones(network: Any, tmp_path: Path) -> Non
     rows = draw(7, 5).astype(np.float16) * (np.arange(35).reshape(7, 5) % 3 == 0)
     dense = network.add("DENSIFY", network.sparse(rows), shape=(7, 1, 1, 5), dtype=np.float16)
     b = convolve(network, a, (1, 4, 4, 7), network.add("DEQUANTIZE", dense, shape=(7, 1, 1, 5)))
-    found = agree(network.write(tmp_path / "m", b))
-    assert found["relax.nn.conv2d"] == 2
+    counts = agree(network.write(tmp_path / "m", b))
+    assert counts["relax.nn.conv2d"] == 2
 
 
 def test_shapes_are_those_of_the_file(network: Any, tmp_path: Path) -> None:
@@ -161,7 +165,8 @@ def test_an_axis_of_one_is_put_in(network: Any, tmp_path: Path) -> None:
 
 
 def test_a_parameter_that_is_computed_is_said_with_its_operator(network: Any, tmp_path: Path) -> None:
-    x, place = network.input("x", 2, 3), network.input("place", 1, dtype=np.int32)
+    x = network.input("x", 2, 3)
+    place = network.input("place", 1, dtype=np.int32)
     path = network.write(tmp_path / "m", network.add("EXPAND_DIMS", x, place, shape=(2, 1, 3)))
     with pytest.raises(
         ModelError, match="cannot import .*m: operator EXPAND_DIMS '.*' is not supported: 'place' is computed while"
@@ -233,7 +238,8 @@ def wanted_shape(network: Any, x: int, rest: int) -> int:
 
 
 def test_a_shape_that_only_a_run_knows_is_said_with_its_operator(network: Any, tmp_path: Path) -> None:
-    x, wanted = network.input("x", 2, 3), network.input("wanted", 2, dtype=np.int32)
+    x = network.input("x", 2, 3)
+    wanted = network.input("wanted", 2, dtype=np.int32)
     path = network.write(tmp_path / "m", network.add("RESHAPE", x, wanted, shape=(1, 1)))
     with pytest.raises(ModelError, match="operator RESHAPE '.*' is not supported: its shape is computed from values"):
         import_flatbuffer(Flatbuffer(path), {}, {})

@@ -12,17 +12,19 @@ from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer
 
 
 def test_indices_have_the_rows_of_the_smallest_table(network: Any, tmp_path: Path) -> None:
-    ids, more = network.input("ids", 1, 5, dtype=np.int32), network.input("more", 5, dtype=np.int32)
+    ids = network.input("ids", 1, 5, dtype=np.int32)
+    more = network.input("more", 5, dtype=np.int32)
     x = network.input("x", 7, 3)
-    table, other = network.constant(np.ones((11, 4), np.float32)), network.constant(np.ones((2, 9), np.float32))
+    table = network.constant(np.ones((11, 4), np.float32))
+    other = network.constant(np.ones((2, 9), np.float32))
     flat = network.add("RESHAPE", ids, shape=(5,), dtype=np.int32)
-    found = [
+    lookups = [
         network.add("GATHER", table, flat, shape=(5, 4), kind="GatherOptions", axis=0),
         network.add("GATHER", other, flat, shape=(2, 5), kind="GatherOptions", axis=1),
         network.add("EMBEDDING_LOOKUP", more, table, shape=(5, 4)),
         network.add("GATHER", x, more, shape=(5, 3), kind="GatherOptions", axis=0),
     ]
-    assert tflite_hints(Flatbuffer(network.write(tmp_path / "m", *found))).vocabularies == {"ids": 9, "more": 11}
+    assert tflite_hints(Flatbuffer(network.write(tmp_path / "m", *lookups))).vocabularies == {"ids": 9, "more": 11}
 
 
 def test_a_column_of_an_input_is_a_part_of_it(network: Any, tmp_path: Path) -> None:

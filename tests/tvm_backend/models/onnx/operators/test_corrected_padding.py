@@ -43,8 +43,8 @@ def test_an_output_of_the_size_of_the_input(
     module = import_graph(model, {"x": list(x.shape)}, {"x": "float32"})
     assert "pad(" not in str(module)
     machine = relax.VirtualMachine(relax.build(module, _TARGET), tvm.cpu())
-    found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    output = machine["main"](tvm.runtime.tensor(x)).numpy()
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     wanted = session.run(None, {"x": x})[0]
-    assert found.shape == wanted.shape
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert output.shape == wanted.shape
+    np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)

@@ -40,11 +40,11 @@ def check(path: Path, given: dict[str, Any]) -> str:
 
     module = read_model(path, {}).module
     machine = relax.VirtualMachine(compile_untuned(module, _TARGET), tvm.cpu())
-    found = machine["main"](*map(tvm.runtime.tensor, given.values())).numpy()
+    output = machine["main"](*map(tvm.runtime.tensor, given.values())).numpy()
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     wanted = session.run(None, given)[0]
-    assert found.shape == wanted.shape
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert output.shape == wanted.shape
+    np.testing.assert_allclose(output, wanted, rtol=1e-6)
     return str(module)
 
 

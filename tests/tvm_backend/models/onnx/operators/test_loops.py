@@ -15,7 +15,9 @@ from autotune.errors import ModelError
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower
 from autotune.tvm_backend.models.onnx.read import read_model
 
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+FLOAT = TensorProto.FLOAT
+INT64 = TensorProto.INT64
+BOOL = TensorProto.BOOL
 RANDOM = np.random.default_rng(0)
 W = RANDOM.standard_normal((3, 3)).astype(np.float32)
 
@@ -129,8 +131,8 @@ def test_a_scan_reads_and_writes_slices(attributes, shape):
     inputs = [value("h", FLOAT, None), value("xi", FLOAT, size)]
     body = helper.make_graph(nodes, "body", inputs, [value("next", FLOAT, None), value("out", FLOAT, None)])
     node = helper.make_node("Scan", ["start", "x"], ["y", "all"], body=body, num_scan_inputs=1, **attributes)
-    found = same(model(node, ENDS, [constant("start", np.zeros(size))]))
-    assert found[1].shape == ((5, 3, 1) if wide else shape)
+    outputs = same(model(node, ENDS, [constant("start", np.zeros(size))]))
+    assert outputs[1].shape == ((5, 3, 1) if wide else shape)
 
 
 REFUSED = [
@@ -163,6 +165,6 @@ def test_it_is_imported_and_its_length_may_follow_from_a_shape(tmp_path):
     proto = model(loop("m", ""), ENDS, [*STATE, constant("first", 0, np.int64)], before)
     path = tmp_path / "loop.onnx"
     onnx.save(proto, path)
-    found = read_model(path, {})
-    assert found.outputs == ("y", "all")
-    assert len(re.findall(r"R\.tanh\(", str(found.module))) == 5
+    imported = read_model(path, {})
+    assert imported.outputs == ("y", "all")
+    assert len(re.findall(r"R\.tanh\(", str(imported.module))) == 5

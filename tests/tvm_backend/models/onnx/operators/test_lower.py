@@ -54,9 +54,9 @@ ELSEWHERE = {"DynamicQuantizeLSTM", "LinearRegressor", "Loop", "Scaler", "Scan"}
 
 @pytest.mark.parametrize("kind", sorted({*RULES, *UNROLLED, *DEFINED} - ELSEWHERE))
 def test_it_computes_what_onnx_expects(kind):
-    found = cases(kind)
-    assert found
-    for case in found:
+    examples = cases(kind)
+    assert examples
+    for case in examples:
         values, expected = ([array(value) for value in part] for part in case.data_sets[0])
         names = [item.name for item in case.model.graph.input]
         given = dict(zip(names, values, strict=True))
@@ -155,7 +155,8 @@ def test_a_transposed_convolution_that_names_the_size_of_its_output(attributes):
     model = enlarged(**attributes)
     lowered = lower(model)
     assert is_lowered(lowered) and not is_lowered(model)
-    (output,), (truth,) = run(lowered, [x]), run(model, [x])
+    (output,) = run(lowered, [x])
+    (truth,) = run(model, [x])
     assert output.shape == truth.shape
     np.testing.assert_allclose(output, truth, rtol=1e-5, atol=1e-6)
 
@@ -207,8 +208,8 @@ def test_a_branch_inside_a_branch(condition, result):
     inner = helper.make_node("If", ["c"], ["inner"], then_branch=scaled("a", 5), else_branch=scaled("b", 9))
     lowered = lower(choice(branch("then", [inner], "inner"), scaled("else", 7)))
     assert is_lowered(lowered)
-    (found,) = run(lowered, [np.array(condition), np.array([1, 2], np.float32)])
-    assert found.tolist() == result
+    (output,) = run(lowered, [np.array(condition), np.array([1, 2], np.float32)])
+    assert output.tolist() == result
 
 
 def test_branches_with_results_of_other_shapes_are_refused():
@@ -240,7 +241,10 @@ def powers(base, exponent, constant):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-FLOAT, DOUBLE, INT32, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64
+FLOAT = TensorProto.FLOAT
+DOUBLE = TensorProto.DOUBLE
+INT32 = TensorProto.INT32
+INT64 = TensorProto.INT64
 
 
 @pytest.mark.parametrize("constant", [False, True])
@@ -268,10 +272,11 @@ def test_a_power_of_integers_or_mixed_types_becomes_one_of_floats_of_one_type(ba
     (node,) = [node for node in lowered.graph.node if node.op_type == "Pow"]
     assert {types[name] for name in node.input} in ({FLOAT}, {DOUBLE})
     values = [
-        np.array(each, helper.tensor_dtype_to_np_dtype(kind))
-        for each, kind in zip(([1, 2, -3, 4], [2, 0.5, 3, 1]), (base, exponent), strict=True)
+        np.array(numbers, helper.tensor_dtype_to_np_dtype(kind))
+        for numbers, kind in zip(([1, 2, -3, 4], [2, 0.5, 3, 1]), (base, exponent), strict=True)
     ][: 2 - constant]
-    (output,), (truth,) = run(lowered, values), run(model, values)
+    (output,) = run(lowered, values)
+    (truth,) = run(model, values)
     assert output.dtype == truth.dtype
     np.testing.assert_allclose(output, truth, rtol=1e-6)
 
@@ -292,6 +297,6 @@ def test_a_linear_regressor_is_a_product(offsets):
     lowered = lower(proto)
     assert is_lowered(lowered)
     given = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
-    (found,) = ReferenceEvaluator(lowered).run(None, given)
+    (output,) = ReferenceEvaluator(lowered).run(None, given)
     right = given["x"] @ np.float32([[1, 4], [2, 5], [3, 6]]) + np.float32(offsets or [0, 0])
-    np.testing.assert_allclose(found, right, rtol=1e-6)
+    np.testing.assert_allclose(output, right, rtol=1e-6)

@@ -14,8 +14,13 @@ from onnx.reference import ReferenceEvaluator
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower
 from autotune.tvm_backend.models.onnx.read import read_model
 
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-STEPS, BATCH, FEATURES, HIDDEN = 6, 2, 3, 4
+FLOAT = TensorProto.FLOAT
+INT64 = TensorProto.INT64
+BOOL = TensorProto.BOOL
+STEPS = 6
+BATCH = 2
+FEATURES = 3
+HIDDEN = 4
 RANDOM = np.random.default_rng(3)
 GATES = {"i": "Sigmoid", "f": "Sigmoid", "g": "Tanh", "o": "Sigmoid"}
 
