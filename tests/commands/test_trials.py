@@ -263,8 +263,10 @@ class TestMerging:
         assert (taken.tasks, taken.added) == (1, 3)
         assert target_keys(workspace) == [device_kind.claimed(HERE.key)]
 
-    @pytest.mark.parametrize("name", [f"{1:016x}.jsonl", "device.json"])
-    def test_a_pipe_or_a_device_keeps_nobody_waiting(self, workspace: Workspace, other: Workspace, name: str) -> None:
+    @pytest.mark.parametrize(("name", "taken"), [(f"{1:016x}.jsonl", []), ("device.json", [trial(0).hash])])
+    def test_a_pipe_or_a_device_keeps_nobody_waiting(
+        self, workspace: Workspace, other: Workspace, name: str, taken: list[str]
+    ) -> None:
         fill(other, range(1))
         path = other.logs / "tuning" / HERE.key / name
         os.mkfifo(path.with_name("pipe"))
@@ -273,6 +275,7 @@ class TestMerging:
             path.symlink_to(target)
             with suppress(DiskProblem):  # of a log; nobody has to know what a folder stands for
                 trials.merge(workspace, other)
+            assert [item.hash for item in known(workspace)] == taken
 
     def test_failures_travel_too(self, workspace: Workspace, other: Workspace) -> None:
         failed = trial(1, times_us=(), failure=Failure("build", "timeout", "60 s"))

@@ -41,6 +41,8 @@ def test_the_scales_of_a_resize_stay_and_so_does_the_shape_of_its_output() -> No
     nodes = [helper.make_node("Floor", ["x"], ["whole"]), helper.make_node("Resize", ["whole", "", "scales"], ["y"])]
     scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
     resized = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [scales]), ir_version=8)
-    for content in with_moved_constants(resized):
+    contents = list(with_moved_constants(resized))
+    assert contents
+    for content in contents:
         (kept,) = onnx.ModelProto.FromString(content).graph.initializer
         assert kept == scales

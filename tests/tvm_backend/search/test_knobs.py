@@ -65,14 +65,14 @@ class TestRoundTrip:
 
     def test_only_locations_may_come_out_as_others(self, views, kind):
         knobs = views[kind]
-        for row in knobs.space.sample(np.random.default_rng(1), 30).tolist():
-            if (applied := knobs.apply(tuple(row))) is not None:
-                changed = [
-                    knob.name
-                    for knob, a, b in zip(knobs.space.knobs, row, applied.configuration, strict=True)
-                    if a != b
-                ]
-                assert all(name.startswith("location") for name in changed)
+        rows = knobs.space.sample(np.random.default_rng(1), 30).tolist()
+        pairs = [(row, applied) for row in rows if (applied := knobs.apply(tuple(row))) is not None]
+        assert pairs
+        for row, applied in pairs:
+            changed = [
+                knob.name for knob, a, b in zip(knobs.space.knobs, row, applied.configuration, strict=True) if a != b
+            ]
+            assert all(name.startswith("location") for name in changed)
 
     def test_what_the_evolutionary_search_finds_has_a_configuration(self, views, target, kind):
         from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
@@ -83,6 +83,7 @@ class TestRoundTrip:
         parameters = EvolutionParameters(16, 0, 8, 0.85)
         request = Request((), (), 8, None, seed=3)
         candidates = propose_without_knobs(knobs.program, target, request, parameters).candidates
+        assert candidates
         for candidate in candidates:
             configuration = knobs.find(json.loads(json.dumps(candidate.trace)))
             assert configuration in knobs.space

@@ -55,7 +55,9 @@ def test_a_sum_that_is_split_is_in_the_search_space_of_products_and_of_convoluti
 
 
 def test_a_split_sum_is_two_kernels_with_what_follows_in_the_second(late_layer, gpu):
-    for schedule in split_schedules(late_layer, gpu):
+    schedules = split_schedules(late_layer, gpu)
+    assert schedules
+    for schedule in schedules:
         blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
         assert [str(schedule.get(block).name_hint) for block in blocks] == [
             "pad_temp",
@@ -69,7 +71,9 @@ def test_the_loop_nest_of_partial_sums_is_that_of_the_split_program(late_layer, 
     nests = NestFeatures(late_layer, gpu)
     sketches = (nests.sketch(instructions) for instructions, _ in Knobs(late_layer, gpu).sketches())
     split = {sketch.split[1]: sketch.einsum(late_layer) for sketch in sketches if sketch and sketch.split}
-    for schedule in split_schedules(late_layer, gpu):
+    schedules = split_schedules(late_layer, gpu)
+    assert schedules
+    for schedule in schedules:
         wanted = Einsum.of(schedule.mod, "conv2d_nhwc_rf")
         einsum = split[int(wanted.extents[0])]
         assert (einsum.spatial, einsum.reduction) == (wanted.spatial, wanted.reduction)
