@@ -17,7 +17,7 @@ def arguments(instruction: str) -> list[str]:
     return [line.removeprefix(instruction).strip() for line in LINES if line.startswith(f"{instruction} ")]
 
 
-def test_it_runs_commands_of_the_readme_and_no_others() -> None:
+def test_the_container_runs_commands_of_the_readme_and_no_others() -> None:
     system, *ours = arguments("RUN")
     assert ours == ["scripts/setup.sh", "scripts/demo.sh"]
     assert "`scripts/demo.sh`" in README and "scripts/setup.sh" in (ROOT / "scripts/demo.sh").read_text()
@@ -26,7 +26,7 @@ def test_it_runs_commands_of_the_readme_and_no_others() -> None:
     assert f"a linker (`{package}` or " in README
 
 
-def test_its_python_is_one_that_autotune_runs_on() -> None:
+def test_the_python_of_the_container_is_one_that_autotune_runs_on() -> None:
     project = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = [match[1] for image in arguments("FROM") if (match := re.search(r"/python:([0-9.]+)-", image))]
     assert len(versions) == 1 and versions[0] in SpecifierSet(project["requires-python"])

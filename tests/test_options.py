@@ -61,7 +61,7 @@ def parameters() -> dict[str, Any]:
     return {parameter.name: parameter for parameter in command.get_command(None, "submit").params}
 
 
-def test_this_test_has_a_value_for_each_that_is_not_its_default() -> None:
+def test_the_tests_of_options_have_a_value_for_each_that_is_not_its_default() -> None:
     assert GIVEN.keys() == set(NAMES) == {field.name for field in fields(TuningOptions)}
     assert all(GIVEN[name] != getattr(TuningOptions(), name) for name in NAMES)
 

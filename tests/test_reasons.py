@@ -40,7 +40,7 @@ OPENS = datetime(2026, 1, 10, 22, 0).timestamp()
         (Reason("all-set-aside", detail="build: crashed"), "build: crashed"),
     ],
 )
-def test_it_is_put_into_words(reason: Reason | None, text: str) -> None:
+def test_a_reason_is_put_into_words(reason: Reason | None, text: str) -> None:
     assert sentence(reason) == text
 
 

@@ -25,7 +25,7 @@ from autotune.storage.formats import JobState
 from autotune.storage.paths import JobPaths, Workspace
 
 
-def test_importing_it_loads_nothing_heavy() -> None:
+def test_importing_autotune_loads_nothing_heavy() -> None:
     heavy = "('tvm', 'numpy', 'onnx', 'xgboost')"
     code = f"import sys, autotune; autotune.submit; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -22,7 +22,7 @@ def test_a_trial_has_its_values_times_and_what_they_cost() -> None:
     assert sum(cost) == 2500.0
 
 
-def test_another_metric_has_its_unit() -> None:
+def test_a_metric_other_than_time_has_its_unit() -> None:
     metric = Metric("speed", "GB/s", "larger")
     (result,) = results([trial((metric.to_us(8.0),))], metric)["results"]
     assert result["measurements"][0] == {"name": "speed", "value": 8.0, "unit": "GB/s"}

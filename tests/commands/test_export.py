@@ -179,7 +179,7 @@ def test_a_slower_library_says_so_in_the_last_line_with_what_holds_it_back() -> 
     )
 
 
-def test_where_more_trials_cannot_help_it_says_that() -> None:
+def test_a_slower_library_that_more_trials_cannot_help_says_that() -> None:
     assert report_text(slow(False), "out").endswith("; more trials will not help")
 
 

@@ -71,7 +71,7 @@ def test_wait_returns_when_the_last_of_the_jobs_has_ended(workspace: Workspace, 
     assert seen[0] == ["waiting", "waiting"] and ["done", "waiting"] in seen and seen[-1] == ["done", "done"]
 
 
-def test_other_jobs_do_not_matter(workspace: Workspace, make_job: Make) -> None:
+def test_a_job_that_nobody_waits_for_does_not_matter(workspace: Workspace, make_job: Make) -> None:
     make_job(1)
     assert [job.id for job in wait(workspace, [make_job(2, "b", state=JobState("done"))], 0)] == [2]
 

@@ -100,7 +100,7 @@ def test_an_end_command_runs_once_for_each_end_of_the_job_whoever_serves_it(work
     assert job.paths.on_end_log.read_text() == "ran\nran\n"
 
 
-def test_killed_before_it_was_started_it_is_not_started_later(
+def test_an_end_command_whose_start_was_killed_is_not_started_later(
     workspace: Workspace, ended: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = ended("echo ran")
@@ -169,7 +169,7 @@ def test_the_command_of_a_copied_workspace_is_not_run(
     assert not job.paths.on_end_log.exists()
 
 
-def test_a_journal_that_cannot_be_read_keeps_it_from_running(
+def test_a_journal_that_cannot_be_read_keeps_an_end_command_from_running(
     workspace: Workspace, ended: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = ended("echo ran")
@@ -197,7 +197,7 @@ def test_a_submission_under_any_umask_is_trusted(workspace: Workspace) -> None:
     assert awaited(runner) == [0] and paths.on_end_log.read_text() == "ran\n"
 
 
-def test_a_job_without_one_has_nothing_of_it_in_its_journal(workspace: Workspace, ended: Any) -> None:
+def test_a_job_without_an_end_command_has_nothing_of_one_in_its_journal(workspace: Workspace, ended: Any) -> None:
     job = ended("")
     commands(workspace).start(job)
     assert on_end(job) == []

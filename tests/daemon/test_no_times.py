@@ -101,7 +101,7 @@ def test_failures_are_forgiven_again_and_again(
         control.apply(workspace, "retry", [job])
 
 
-def test_one_task_with_a_time_is_enough(
+def test_a_job_ends_well_when_one_of_its_tasks_has_a_time(
     workspace: Workspace,
     clock: ManualClock,  # noqa: F811
     make_job: Callable[..., JobPaths],

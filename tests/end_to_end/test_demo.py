@@ -16,7 +16,7 @@ def demo(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
 
 
-def test_it_prints_its_commands_and_what_they_say(tmp_path: Path) -> None:
+def test_the_demo_prints_its_commands_and_what_they_say(tmp_path: Path) -> None:
     make_user(tmp_path / "autotune-demo", whole_model=True)  # with locks of its own
     done = demo(tmp_path, "--trials", 4)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -39,13 +39,13 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
-def test_a_command_that_fails_ends_it_with_its_exit_code(tmp_path: Path) -> None:
+def test_a_command_that_fails_ends_the_demo_with_its_exit_code(tmp_path: Path) -> None:
     done = demo(tmp_path, "new", "--trials", 10**12)
     assert done.returncode == 2
     assert done.stdout.count("$ ") == 1
 
 
-def test_its_model_is_what_the_script_writes(tmp_path: Path) -> None:
+def test_the_model_of_the_demo_is_what_the_script_writes(tmp_path: Path) -> None:
     words = [sys.executable, str(SCRIPTS / "models" / "make_models.py"), "demo_cnn", "--output", str(tmp_path)]
     subprocess.run(words, check=True, capture_output=True)
     assert MODEL.read_bytes() == (tmp_path / MODEL.name).read_bytes()

@@ -12,7 +12,7 @@ import autotune
 WORDS = Path(__file__).parents[1] / "data" / "words.pt2"
 
 
-def test_it_is_verified_and_timed_against_pytorch(torch: Any, user: Any, tmp_path: Path) -> None:
+def test_a_program_of_pytorch_is_verified_and_timed_against_pytorch(torch: Any, user: Any, tmp_path: Path) -> None:
     model = shutil.copy(WORDS, tmp_path / "words")
     user.ok("submit", model, "--dim", "s23=2", "--dim", "s27=5", "--quiet")
     job = user.root / "jobs" / "0001-words"

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 
-def test_it_is_verified_and_timed_against_litert(network: Any, user: Any, tmp_path: Path) -> None:
+def test_a_model_of_tensorflow_lite_is_verified_and_timed_against_litert(
+    network: Any, user: Any, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
     weights = network.constant(rng.random((16, 3, 3, 3), dtype=np.float32))
     options = {"padding": 0, "strideH": 2, "strideW": 2, "fusedActivationFunction": 1}

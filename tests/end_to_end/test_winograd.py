@@ -13,7 +13,7 @@ def model(convolution, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_is_tuned_verified_and_handed_over(user, model, tmp_path):
+def test_a_convolution_by_winograd_is_tuned_verified_and_handed_over(user, model, tmp_path):
     user.ok("submit", model, "--trials", 4, "--trials-per-round", 4)
     user.ok("daemon", "run", "--drain")
     (job,) = user.status()
@@ -28,7 +28,7 @@ def test_it_is_tuned_verified_and_handed_over(user, model, tmp_path):
     assert "--no-winograd" in refused.stderr.splitlines()[-1]
 
 
-def test_it_is_left_out_where_the_user_says_so(user, model):
+def test_winograd_is_left_out_where_the_user_says_so(user, model):
     assert "winograd" in user.ok("submit", model, "--dry-run")
     user.ok("submit", model, "--no-winograd", "-q")
     (job,) = user.status()

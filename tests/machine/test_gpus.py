@@ -68,7 +68,7 @@ def test_where_there_is_no_nvidia_smi_nvml_names_the_gpus(tmp_path: Path) -> Non
     assert json.loads(printed.stdout) == [[0, "Stand-In 90", "sm_90", "GPU-1"], [1, "A100", "sm_80", "GPU-2"]]
 
 
-def test_a_process_that_hides_them_shows_cuda_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hides_the_gpus_shows_cuda_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     hide_all()
     assert visible(ALL, os.environ["CUDA_VISIBLE_DEVICES"]) == ()

@@ -47,7 +47,7 @@ def test_what_the_system_does_not_count_is_zero(plant):
     assert (empty.busy, empty.waited, empty.stolen, empty.throttled, empty.mhz) == (0, 0, 0, 0, 0)
 
 
-def test_the_other_threads_of_a_core_are_watched_too(plant):
+def test_all_threads_of_a_core_are_watched(plant):
     root = plant({f"{CPU}/cpu{n}/topology/core_cpus_list": f"{n % 4},{n % 4 + 4}" for n in range(8)})
     assert watched((0, 2), root) == (0, 2, 4, 6)
 

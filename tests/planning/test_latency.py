@@ -79,7 +79,7 @@ def test_many_tasks_together_are_more_certain_than_one() -> None:
     assert width(many) < 0.5 * width(few)
 
 
-def test_without_operations_it_is_expected_to_gain_little() -> None:
+def test_a_task_without_operations_is_expected_to_gain_little() -> None:
     assert 0.9 < known([Curve(1, (1000.0,) * 16)], 64).median_ms < 1.0
 
 

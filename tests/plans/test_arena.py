@@ -32,7 +32,7 @@ def test_a_residual_network_needs_no_more_than_its_peak() -> None:
     assert place(lives)[1] == peak(lives) == 12288 + 3 * 32768
 
 
-def test_on_random_lives_it_finds_the_least() -> None:
+def test_buffers_of_random_lives_take_no_more_than_their_peak() -> None:
     cases = [random_lives(seed, 40) for seed in range(8)]
     assert [place(lives)[1] for lives in cases] == list(map(peak, cases))
 

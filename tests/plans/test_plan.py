@@ -37,7 +37,7 @@ def test_a_plan_is_read_as_it_was_written(written) -> None:
     assert read(written(text(PLAN))) == PLAN
 
 
-def test_its_decisions_are_without_its_facts() -> None:
+def test_the_decisions_of_a_plan_are_without_its_facts() -> None:
     decisions = PLAN.decisions()
     assert decisions.memory is None
     assert decisions.blocks == (replace(FIRST, facts=None), Block(operators=("softmax_1",)))
@@ -93,6 +93,6 @@ def test_differences_are_told_block_by_block() -> None:
     ]
 
 
-def test_another_order_is_a_difference() -> None:
+def test_plans_with_their_blocks_in_another_order_differ() -> None:
     (one,) = differences(PLAN, replace(PLAN, blocks=PLAN.blocks[::-1]))
     assert one == "order: the first runs conv2d_1 + relu_1 where the second runs softmax_1"

@@ -32,7 +32,7 @@ def lives(marker: str) -> bool:
     return any(marker in " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
 
 
-def test_it_says_how_a_command_ended_and_what_it_printed(keeper: Keeper, tmp_path: Path) -> None:
+def test_a_keeper_says_how_a_command_ended_and_what_it_printed(keeper: Keeper, tmp_path: Path) -> None:
     assert (run(keeper, "pwd", tmp_path).output, run(keeper, "true", tmp_path).fault) == (f"{tmp_path}\n", "")
     failed = run(keeper, "echo no >&2; exit 3", tmp_path)
     assert (failed.succeeded, failed.status, failed.fault) == (False, 3, "exited with 3: no")
@@ -41,7 +41,7 @@ def test_it_says_how_a_command_ended_and_what_it_printed(keeper: Keeper, tmp_pat
     assert (missing.how, missing.fault) == ("missing", "cannot be run: No such file or directory")
 
 
-def test_its_time_is_that_of_the_command(keeper: Keeper, tmp_path: Path) -> None:
+def test_the_seconds_told_are_those_of_the_command(keeper: Keeper, tmp_path: Path) -> None:
     assert 0.1 <= run(keeper, "sleep 0.1", tmp_path).seconds < 5
 
 
@@ -50,7 +50,7 @@ def test_the_end_of_a_long_output_is_kept(keeper: Keeper, tmp_path: Path) -> Non
     assert printed.output.endswith("99999\n100000\n") and len(printed.output) == 1000 and printed.truncated
 
 
-def test_one_that_takes_too_long_is_killed(keeper: Keeper, tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_is_killed(keeper: Keeper, tmp_path: Path) -> None:
     finished = run(keeper, "sleep 60", tmp_path, timeout_s=0.2)
     assert finished.how == "timeout" and "was killed after 0.2" in finished.fault
 

@@ -20,13 +20,13 @@ def test_the_page_is_what_the_declarations_say(script: ModuleType) -> None:
     assert script.PAGE.read_text() == script.page(), "run `python scripts/docs/write_settings_page.py`"
 
 
-def test_it_has_every_setting_in_its_section(script: ModuleType) -> None:
+def test_the_page_has_every_setting_in_its_section(script: ModuleType) -> None:
     sections = {text.split("]")[0]: text for text in script.page().split("## [")[1:]}
     for setting in Config.describe():
         assert f"\n- `{setting.key} = {json.dumps(setting.default)}`: " in sections[setting.section]
 
 
-def test_it_says_what_may_be_set(script: ModuleType) -> None:
+def test_the_page_says_what_a_setting_may_be(script: ModuleType) -> None:
     page = script.page()
     items = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("- `")}
     assert items['trials = "auto"'].endswith(" A whole number, at least 1, or auto.")

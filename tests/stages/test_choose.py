@@ -98,7 +98,7 @@ def weights(paths: JobPaths) -> dict[str, int]:
     return {task.name: task.weight for task in read_spec(paths).tasks if task.weight and task.tunable}
 
 
-def test_it_is_due_after_a_part_of_the_trials_when_all_tasks_were_tried(
+def test_the_choice_is_due_after_a_part_of_the_trials_when_all_tasks_were_tried(
     workspace: Workspace, paths: JobPaths, know: Any
 ) -> None:
     count = len(read_spec(paths).tunable)
@@ -108,7 +108,9 @@ def test_it_is_due_after_a_part_of_the_trials_when_all_tasks_were_tried(
     assert choose.is_due(stage_of(workspace, paths))
 
 
-def test_after_half_of_the_trials_it_waits_for_no_task(workspace: Workspace, paths: JobPaths, know: Any) -> None:
+def test_after_half_of_the_trials_the_choice_waits_for_no_task(
+    workspace: Workspace, paths: JobPaths, know: Any
+) -> None:
     know(lambda name: 10.0 if "relu" in name else None, trials=5)
     assert not choose.is_due(stage_of(workspace, paths))
     know(lambda name: 10.0 if "relu" in name else None, trials=TRIALS // 2)

@@ -80,7 +80,7 @@ def test_a_promise_is_a_little_better_than_what_is_wanted(
     assert confirm.is_due_at_once(workspace, paths, read_spec(paths), Config()) == promised
 
 
-def test_met_or_not_it_is_written_down_and_the_round_ends(workspace: Workspace, job: Any, know: Any) -> None:
+def test_a_level_is_written_down_met_or_not_and_the_round_ends(workspace: Workspace, job: Any, know: Any) -> None:
     paths = job(4.0)
     know(0, 1000.0)
     know(1, 1400.0)

@@ -164,7 +164,9 @@ def test_a_schedule_that_ends_its_process_as_it_is_rebuilt_ends_no_search(
     assert [item.hash for item in first[:3]] == [candidates[index].hash for index in (3, 1, 0)]
 
 
-def test_other_kinds_of_target_and_points_of_sweeps_tell_nothing(workspace: Workspace, job: JobPaths) -> None:
+def test_trials_of_another_kind_of_target_and_of_points_of_sweeps_tell_nothing(
+    workspace: Workspace, job: JobPaths
+) -> None:
     candidates = searched(workspace, job)[1]
     log(workspace, job, DeviceKind({"kind": "cuda", "arch": "sm_90"}, "H200"), candidates)
     task = formats.read(JobSpec, job.spec).tasks[0].hash
@@ -175,7 +177,9 @@ def test_other_kinds_of_target_and_points_of_sweeps_tell_nothing(workspace: Work
     assert not elsewhere.has_trials(stage(workspace, job))
 
 
-def test_the_cost_model_learns_from_them_and_no_budget_counts_them(workspace: Workspace, job: JobPaths) -> None:
+def test_the_cost_model_learns_from_trials_elsewhere_and_no_budget_counts_them(
+    workspace: Workspace, job: JobPaths
+) -> None:
     candidates = searched(workspace, job, count=12)[1]
     strange = replace(candidates[0], hash="f" * 16, trace=[[["Unheard", [], [], []]], []])
     log(workspace, job, OTHER, [*candidates, strange])

@@ -54,7 +54,7 @@ def test_a_damaged_one_is_not(trained: JobPaths, which: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"binf", bytes(1000), b"{L\x00\x00", pickle.dumps(print)])
-def test_a_crafted_one_with_its_seal_costs_its_process_at_most_and_is_forgotten_then(
+def test_a_crafted_model_with_its_seal_costs_its_process_at_most_and_is_forgotten_then(
     trained: JobPaths, data: bytes
 ) -> None:
     trained.cost_model.write_bytes(data)
@@ -68,7 +68,7 @@ def test_a_crafted_one_with_its_seal_costs_its_process_at_most_and_is_forgotten_
     assert not train.is_intact(trained)
 
 
-def test_one_of_another_user_is_not_read_and_trained_again(
+def test_a_model_that_another_user_trained_is_not_read(
     trained: JobPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))

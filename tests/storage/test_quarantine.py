@@ -51,7 +51,7 @@ def test_a_plain_error_is_not_shut_out(path: Path) -> None:
     assert Quarantine(path).failures("llvm") == {}
 
 
-def test_a_candidate_is_in_it_once(path: Path) -> None:
+def test_a_candidate_is_in_the_quarantine_once(path: Path) -> None:
     for _ in range(2):
         Quarantine(path).add([entry("a")])
     assert len(RecordLog(path, *FORMAT).read()) == 1

@@ -31,7 +31,7 @@ def test_a_seal_holds_for_its_content_and_its_purpose_alone() -> None:
         assert not is_sealed("library", b"data", other)
 
 
-def test_another_user_has_other_seals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seals_of_one_user_do_not_hold_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = seal("library", b"data")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     assert not is_sealed("library", b"data", mark)
@@ -43,7 +43,7 @@ def test_the_key_is_made_once_and_private(home: Path) -> None:
     assert user_key() == key
 
 
-def test_processes_that_make_it_at_once_have_the_same() -> None:
+def test_processes_that_make_the_key_at_once_have_the_same() -> None:
     with get_context("fork").Pool(4) as pool:
         assert len(set(pool.map(_key, range(16)))) == 1
 

@@ -46,7 +46,7 @@ def test_a_daemon_that_exits_before_it_is_told_to_has_stopped(
     assert background.stop(workspace, 1) == process.pid
 
 
-def test_one_that_is_stopped_by_ctrl_z_is_told_of_and_ends_when_it_is_told_to(workspace: Workspace) -> None:
+def test_a_daemon_that_is_stopped_by_ctrl_z_is_told_of_and_ends_when_it_is_told_to(workspace: Workspace) -> None:
     process = subprocess.Popen(["sleep", "60"])
     formats.write(workspace.daemon_info, DaemonInfo(Identity.of(process.pid).to_json(), time.time(), "predictive"))
     process.send_signal(signal.SIGSTOP)

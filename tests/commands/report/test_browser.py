@@ -106,7 +106,7 @@ def tables(text: str) -> dict[str, list[list[str]]]:
     return {name: [row for row in rows if row] for name, rows in parser.sections.items()}
 
 
-def test_its_numbers_are_those_of_the_json(workspace: Workspace, tuned: JobPaths, written: Path) -> None:
+def test_the_numbers_of_the_page_are_those_of_the_json(workspace: Workspace, tuned: JobPaths, written: Path) -> None:
     (job,) = json.loads(json.dumps(to_json(gather(workspace, [tuned], NOW))))["jobs"]
     shown = tables(written.read_text())
     tasks = [(int(row[0]), int(row[4]), int(row[5]), *map(float, row[6:9])) for row in shown["job-1-tasks"]]
@@ -135,14 +135,14 @@ def test_its_numbers_are_those_of_the_json(workspace: Workspace, tuned: JobPaths
     )
 
 
-def test_it_refers_to_nothing_outside(written: Path) -> None:
+def test_the_page_refers_to_nothing_outside(written: Path) -> None:
     text = written.read_text()
     assert re.findall(r"""(?:src|href|action|data)\s*=\s*["'](?!#)""", text) == []
     assert re.findall(r"url\((?!#)", text) == [] and "@import" not in text and "<script" not in text
     assert "http:" not in text and "https:" not in text
 
 
-def test_every_reference_inside_leads_somewhere_and_no_id_is_there_twice(written: Path) -> None:
+def test_every_reference_inside_the_page_leads_somewhere_and_no_id_is_there_twice(written: Path) -> None:
     text = written.read_text()
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))

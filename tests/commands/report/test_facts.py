@@ -136,7 +136,7 @@ def test_the_command_that_repeats_a_job_for_boards_names_them(
     assert settings is not None and "--target phone " in settings.commands[0]
 
 
-def test_as_json_it_has_the_documented_keys(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+def test_a_report_as_json_has_the_documented_keys(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
     make_job(7, "vgg", submitted_at=NOW - 1)
     (job,) = json.loads(json.dumps(to_json(gather(workspace, workspace.job_list(), NOW))))["jobs"]
     assert job.pop("parts").keys() == set(PARTS)

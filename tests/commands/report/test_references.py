@@ -43,7 +43,7 @@ def test_the_kernels_of_the_export_come_with_what_the_machine_allows(tuned: JobP
     assert references.limits.gflops == 200.0
 
 
-def test_at_several_shapes_it_is_one_run_at_each_of_them(tuned: JobPaths) -> None:
+def test_a_latency_at_several_shapes_is_one_run_at_each_of_them(tuned: JobPaths) -> None:
     latencies = {"n=8": {"tuned_ms": 2.0, "onnxruntime_ms": 3.0}, "n=16": {"tuned_ms": 5.0, "onnxruntime_ms": 4.0}}
     entries = [{"name": name, "latency": latency} for name, latency in latencies.items()]
     remember(tuned, {**REPORT, "entries": entries})

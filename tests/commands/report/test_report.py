@@ -41,7 +41,7 @@ def test_one_call_writes_the_page_the_tables_and_the_json(
     assert [float(row["latency in ms"]) for row in points] == [point["latency_ms"] for point in job["latency"]]
 
 
-def test_without_an_option_it_is_the_table_of_the_time(
+def test_a_report_without_an_option_is_the_table_of_the_time(
     workspace: Workspace, tuned: JobPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(workspace, "1")
@@ -49,7 +49,7 @@ def test_without_an_option_it_is_the_table_of_the_time(
     assert head.split()[:4] == ["ID", "NAME", "STATE", "WALL"] and row.split()[:3] == ["1", "net", "done"]
 
 
-def test_the_page_of_all_jobs_is_written_of_an_empty_queue_too(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_page_of_all_jobs_is_written_even_of_an_empty_queue(workspace: Workspace, tmp_path: Path) -> None:
     run(workspace, "--all", "--html", str(tmp_path / "page.html"))
     assert "0 jobs" in (tmp_path / "page.html").read_text()
 
@@ -82,7 +82,7 @@ def test_a_folder_that_is_not_there_is_named(workspace: Workspace, tuned: JobPat
         run(workspace, "1", "--html", str(tmp_path / "nowhere" / "page.html"))
 
 
-def test_without_matplotlib_it_says_what_to_install(
+def test_a_report_without_matplotlib_says_what_to_install(
     workspace: Workspace, tuned: JobPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(charts, "find_spec", lambda name: None)

@@ -100,7 +100,7 @@ def test_a_strategy_of_models_in_the_settings_does_not_reach_commands(
     assert f"commands are tuned with {strategies.DEFAULT}" in capsys.readouterr().err
 
 
-def test_another_strategy_in_the_settings_is_that_of_commands_too(
+def test_a_strategy_in_the_settings_is_that_of_commands_as_well(
     folder: Path, space: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "autotune.toml").write_text('[search]\nstrategy = "genetic"\n')

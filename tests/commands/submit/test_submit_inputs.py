@@ -80,12 +80,12 @@ def test_a_dimension_of_zero_is_refused(text: str) -> None:
         parse_inputs([text])
 
 
-def test_there_may_be_several_or_none() -> None:
+def test_there_may_be_several_inputs_or_none() -> None:
     assert list(parse_inputs(["a=1", "b=2:int32"])) == ["a", "b"]
     assert parse_inputs([]) == {}
 
 
-def test_one_wrong_among_right_ones_is_named() -> None:
+def test_a_wrong_input_among_right_ones_is_named() -> None:
     with pytest.raises(BadInput, match="'b'"):
         parse_inputs(["a=1", "b"])
 

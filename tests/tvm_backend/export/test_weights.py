@@ -76,14 +76,14 @@ def test_weights_of_every_type_are_taken_out_but_for_small_ones(weights: tuple[A
     assert all(array.nbytes >= LARGE_BYTES for array in mapped.arrays)
 
 
-def test_a_library_computes_with_them_whenever_it_is_called(library: Path) -> None:
+def test_a_library_computes_with_mapped_weights_whenever_it_is_called(library: Path) -> None:
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())
     for factor in (1.0, 2.0, -3.0):
         for output, truth in zip(run(machine, factor), expected(factor), strict=True):
             np.testing.assert_array_equal(output, truth)
 
 
-def test_threads_with_machines_of_their_own_may_ask_for_them_at_the_same_time(library: Path) -> None:
+def test_threads_with_machines_of_their_own_may_ask_for_mapped_weights_at_the_same_time(library: Path) -> None:
     module = tvm.runtime.load_module(str(library))
     results: dict[int, list[Any]] = {}
     start = threading.Barrier(4)
@@ -115,7 +115,7 @@ print(json.dumps(peak() - before))
 """
 
 
-def test_loading_a_library_takes_no_memory_for_them(target: Any, tmp_path: Path) -> None:
+def test_loading_a_library_takes_no_memory_for_mapped_weights(target: Any, tmp_path: Path) -> None:
     mib = 1 << 20
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 2048), "float32"))

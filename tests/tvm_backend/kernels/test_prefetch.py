@@ -81,7 +81,7 @@ def test_weights_that_every_pass_reads_to_the_end_are_not_fetched(order):
 
 
 @pytest.mark.parametrize("order", ["".join(order) for order in itertools.permutations("opk")])
-def test_it_computes_the_same_and_calls_nothing(order):
+def test_a_product_with_prefetches_computes_the_same_and_calls_nothing(order):
     module = product(*order)
     random = np.random.default_rng(0)
     x = random.standard_normal((PIXELS, DEPTH)).astype(np.float32)
@@ -97,7 +97,7 @@ def test_it_computes_the_same_and_calls_nothing(order):
     assert all(np.array_equal(item, outputs[0]) for item in outputs)
 
 
-def test_the_instruction_is_there():
+def test_the_instruction_that_prefetches_is_in_the_code():
     built = tvm.tirx.build(product("o", "p", "k"), TARGET, pipelines.pipeline(TARGET))
     assert "prefetcht1" in built.inspect_source("asm")
 
@@ -106,7 +106,7 @@ def test_a_gpu_has_passes_of_its_own():
     assert pipelines.pipeline(tvm.target.Target({"kind": "cuda", "arch": "sm_90"})) == "autotune-cuda"
 
 
-def test_another_cpu_gets_no_prefetches():
+def test_a_cpu_of_another_architecture_gets_no_prefetches():
     board = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
     built = tvm.tirx.build(product("o", "p", "k"), board, pipelines.pipeline(board))
     assert "prfm" not in built.inspect_source("asm")

@@ -20,7 +20,7 @@ def dropped(rewritten):
     return partial(rewritten, drop_empty_parts)
 
 
-def test_one_part_that_remains_needs_no_concatenation(dropped):
+def test_a_single_part_with_elements_needs_no_concatenation(dropped):
     assert dropped(lambda emit, x: _OP.exp(emit(_OP.concat([x, EMPTY], axis=1))), (2, 3)) == ["exp"]
 
 
@@ -35,7 +35,7 @@ def test_parts_with_elements_stay(dropped, const):
     assert dropped(lambda _, x: _OP.concat([x, const(2, 4)], axis=1), (2, 3)) == ["concat"]
 
 
-def test_a_part_that_is_computed_without_elements_is_left_out_too(dropped):
+def test_a_part_that_is_computed_and_has_no_elements_is_left_out(dropped):
     def build(emit, x):
         return _OP.exp(emit(_OP.concat([x, emit(_OP.strided_slice(x, [1], [0], [0]))], axis=1)))
 

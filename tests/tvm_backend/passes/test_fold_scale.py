@@ -134,7 +134,7 @@ def test_output_used_once_inside() -> None:
 
 
 @pytest.mark.parametrize(("shape", "kind"), [((1, 1, 4, 4), "Mul"), ((8, 4, 4), "Mul"), ((1, 8, 1, 1), "Pow")])
-def test_other_constants_stay(shape: tuple[int, ...], kind: str) -> None:
+def test_constants_that_are_no_factor_of_a_channel_stay(shape: tuple[int, ...], kind: str) -> None:
     net = Net(3)
     counts = net.folded(net.op(kind, net.op("Abs", net.conv("x", 3, 8)), net.random(*shape)))
     assert counts["relax.multiply"] + counts["relax.power"] == 1

@@ -108,7 +108,7 @@ def test_every_candidate_computes_the_same_with_what_is_fused_to_it(convolution,
     np.testing.assert_allclose(results[0], results[2], rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_fused_to_it_is_computed_where_the_image_is_written(convolution, tmp_path, target):
+def test_what_is_fused_to_a_convolution_is_computed_where_the_image_is_written(convolution, tmp_path, target):
     (task,) = tasks(convolution(tmp_path / "m.onnx", (1, 48, 13, 13), 64, kernel=1, tail=True), target)
     (schedule, *_) = Knobs(task.program, target).context.generate_design_space()
     blocks = [schedule.get(block) for block in schedule.get_child_blocks(schedule.get_sblock("root"))]

@@ -41,7 +41,9 @@ def programs(path: Path, target: Any) -> list[Any]:
         ((1, 60, 20, 20), 64, [0, 0, 0, 0]),
     ],
 )
-def test_it_computes_what_onnx_runtime_computes(convolution, tmp_path, target, shape, outputs, pads):
+def test_a_convolution_by_winograd_computes_what_onnx_runtime_computes(
+    convolution, tmp_path, target, shape, outputs, pads
+):
     path = convolution(tmp_path / "m.onnx", shape, outputs, pads=pads)
     model = read_model(path, {})
     prepared = prepare(model.module, target, winograd=True)
@@ -105,7 +107,9 @@ def silu(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("tail", "last"), [("relu", "T.max"), ("silu", "T.sigmoid")])
-def test_what_is_fused_to_it_is_computed_where_its_results_are_written(convolution, tmp_path, target, tail, last):
+def test_what_is_fused_to_a_convolution_is_computed_where_its_results_are_written(
+    convolution, tmp_path, target, tail, last
+):
     path = convolution(tmp_path / "m.onnx", (1, 32, 24, 24), 32, tail=tail == "relu")
     (task,) = programs(silu(path) if tail == "silu" else path, target)
     (schedule, *_) = Knobs(task.program, target).context.generate_design_space()
@@ -128,7 +132,9 @@ def test_what_is_fused_to_it_is_computed_where_its_results_are_written(convoluti
         ((1, 96, 7, 7), 96, {}),  # four times the weights to read for a few pixels
     ],
 )
-def test_other_convolutions_are_left_as_they_are(convolution, tmp_path, target, shape, outputs, attributes):
+def test_convolutions_that_winograd_cannot_compute_or_make_faster_are_left_as_they_are(
+    convolution, tmp_path, target, shape, outputs, attributes
+):
     assert not programs(convolution(tmp_path / "m.onnx", shape, outputs, **attributes), target)
 
 

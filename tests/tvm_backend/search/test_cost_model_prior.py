@@ -63,7 +63,7 @@ def test_a_kind_without_one_has_none():
     assert prior("hexagon") is None
 
 
-def test_a_model_that_starts_from_it_says_the_same_until_trials_tell_otherwise():
+def test_a_model_that_starts_from_the_prior_says_the_same_until_trials_tell_otherwise():
     rows = [np.random.default_rng(at).random((2, WIDTH), dtype=np.float32) for at in range(40)]
     start = CostModel.train(rows, list(np.linspace(0.1, 1.0, 40)))
     same = CostModel.train(rows, start.score(rows), start)

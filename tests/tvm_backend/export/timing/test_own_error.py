@@ -48,7 +48,7 @@ def test_indices_are_not_moved() -> None:
     assert of(Computed(lambda index: X[index]), np.arange(8)) == 0.0
 
 
-def test_another_way_of_the_same_runtime_counts() -> None:
+def test_how_far_another_way_of_the_same_runtime_is_off_counts() -> None:
     assert of(Computed(lambda x: x, other=0.1), X) == pytest.approx(0.05, rel=1e-5)
 
 

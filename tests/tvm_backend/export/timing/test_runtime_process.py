@@ -66,7 +66,7 @@ def test_processes_import_their_runtimes_at_the_same_time(tmp_path: Path) -> Non
         other.imported()
 
 
-def test_the_time_of_its_answers_is_known() -> None:
+def test_the_time_that_a_process_takes_to_answer_is_known() -> None:
     with process("import time; time.sleep(0.2); print('{}')") as made:
         made.imported()
         assert made.waited_s >= 0.2

@@ -41,7 +41,7 @@ def model():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_the_branch_that_it_decides_is_taken_and_the_other_may_be_anything():
+def test_the_branch_that_a_constant_input_decides_is_taken_and_the_other_may_be_anything():
     frozen = freeze(PATH, model(), {"sr": 16_000})
     assert [item.name for item in frozen.graph.input] == ["x"]
     assert not any(node.op_type == "If" for node in frozen.graph.node)
@@ -49,7 +49,7 @@ def test_the_branch_that_it_decides_is_taken_and_the_other_may_be_anything():
     assert session.run(None, {"x": np.array([-1, 2], np.float32)})[0].tolist() == [0, 2]
 
 
-def test_another_constant_takes_the_other_branch():
+def test_an_input_with_another_constant_takes_the_other_branch():
     assert "Add" in [node.op_type for node in freeze(PATH, model(), {"sr": 8_000}).graph.node]
 
 

@@ -24,7 +24,7 @@ def test_a_recurrent_operator_is_one_kernel_for_any_number_of_steps(target, kind
     assert lengths[1] == lengths[10_000]
 
 
-def test_other_operators_that_are_not_known_are_refused(target):
+def test_an_operator_that_nobody_knows_is_refused(target):
 
     from autotune.tvm_backend.models.onnx.importer import import_graph
 

@@ -54,11 +54,11 @@ def test_a_computed_shape_becomes_a_constant():
     np.testing.assert_array_equal(*run(simple, x), *run(flattened(), x))
 
 
-def test_it_is_the_same_every_time():
+def test_a_simplified_graph_is_the_same_every_time():
     assert simplify(flattened(), [INPUT]).SerializeToString() == simplify(flattened(), [INPUT]).SerializeToString()
 
 
-def test_what_was_given_is_not_changed():
+def test_the_graph_that_is_simplified_is_not_changed_itself():
     given = flattened()
     simplify(given, [INPUT])
     assert given == flattened()
@@ -108,12 +108,12 @@ def saved(tmp_path: Path):
     return save
 
 
-def test_a_model_that_needs_it_is_simplified_and_says_so(target, saved):
+def test_a_model_that_needs_simplification_gets_it_and_says_so(target, saved):
     imported = read_model(saved(flattened()), {"x": INPUT})
     assert kinds(imported.rewritten) == ["Reshape", "Relu"]
 
 
-def test_a_model_that_does_not_is_imported_as_it_is(target, saved):
+def test_a_model_that_needs_no_simplification_is_imported_as_it_is(target, saved):
     imported = read_model(saved(model([helper.make_node("Relu", ["x"], ["y"])])), {"x": INPUT})
     assert imported.rewritten is None
 

@@ -71,7 +71,7 @@ def element_types(proto):
 
 
 @pytest.mark.parametrize("proto", [product(), chosen()])
-def test_it_computes_the_same_with_inputs_and_outputs_of_the_same_types(proto):
+def test_a_widened_graph_computes_the_same_with_inputs_and_outputs_of_the_same_types(proto):
     before = proto.SerializeToString()
     wide = widen(proto)
     assert HALF not in element_types(wide) and proto.SerializeToString() == before

@@ -34,7 +34,7 @@ def test_a_copy_has_the_weights_and_nothing_to_unpickle(words: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("member", ["archive/data.pkl", "m/data.pkl", "serialized_exported_program.json"])
-def test_other_files_of_torch_are_refused_with_the_way_out(tmp_path: Path, member: str) -> None:
+def test_files_of_torch_that_hold_no_exported_program_are_refused_with_the_way_out(tmp_path: Path, member: str) -> None:
     path = tmp_path / "model.pt"
     with zipfile.ZipFile(path, "w") as opened:
         opened.writestr(member, b"\x80\x02.")

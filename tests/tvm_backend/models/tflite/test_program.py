@@ -181,7 +181,7 @@ def test_a_shape_that_follows_from_shapes_is_a_constant(network: Any, tmp_path: 
     agree(network.write(tmp_path / "m", network.add("SQUARE", flat, shape=(1, 1))))
 
 
-def test_a_number_that_has_no_axis_follows_from_shapes_too(network: Any, tmp_path: Path) -> None:
+def test_a_number_that_has_no_axis_may_follow_from_shapes(network: Any, tmp_path: Path) -> None:
     """An empty list of sizes, which the file has no bytes of, makes a number of a list of one."""
     x = network.input("x", 6, 2)
     sizes = shape_of(network, x)

@@ -140,7 +140,7 @@ def run(proto: Any, inputs: Arrays) -> list[npt.NDArray[Any]]:
 @pytest.mark.parametrize(
     ("kind", "inputs", "attributes"), CASES, ids=[f"{kind}{index}" for index, (kind, *_) in enumerate(CASES)]
 )
-def test_it_computes_what_onnx_runtime_does(
+def test_an_operator_of_onnx_runtime_is_lowered_to_others_that_compute_the_same(
     kind: str, inputs: Arrays, attributes: Mapping[str, Any], opset: int
 ) -> None:
     proto = graph(kind, inputs, attributes, opset)

@@ -60,7 +60,7 @@ def test_tensors_that_broadcast_are_joined_without_a_stack(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("kind", ["Max", "Mean", "Min", "Sum"])
-def test_one_tensor_is_itself(tmp_path: Path, kind: str) -> None:
+def test_the_result_of_a_single_tensor_is_that_tensor(tmp_path: Path, kind: str) -> None:
     check(*joined(tmp_path, kind, numbers(2, 3)))
 
 

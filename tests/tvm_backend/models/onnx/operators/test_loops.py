@@ -84,7 +84,7 @@ def test_a_loop_of_constant_length_is_its_body_so_often():
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])
-def test_it_ends_with_a_condition_that_follows_from_constants(shape):
+def test_a_loop_ends_with_a_condition_that_follows_from_constants(shape):
     less = helper.make_node("Less", ["i", "two"], ["small"])
     body = cell("small", [less])
     constants = [*STATE, constant("two", 2, np.int64), constant("m", np.full(shape, 9), np.int64)]
@@ -92,7 +92,7 @@ def test_it_ends_with_a_condition_that_follows_from_constants(shape):
     assert same(proto)[1].shape == (3, 1, 3), "the condition is that of the next step"
 
 
-def test_a_loop_in_a_loop_and_a_branch_in_it_are_unrolled_too():
+def test_a_loop_in_a_loop_and_a_branch_in_it_are_unrolled():
     then, other = (
         helper.make_graph([helper.make_node(kind, ["next"], ["r"])], kind, [], [value("r", FLOAT, None)])
         for kind in ("Neg", "Abs")
@@ -144,7 +144,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("node", "says"), REFUSED)
-def test_one_of_unknown_length_is_refused_with_its_name_and_the_next_step(node, says):
+def test_a_loop_that_cannot_be_unrolled_is_refused_with_its_name_and_the_next_step(node, says):
     before = [
         helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
         helper.make_node("Cast", ["top"], ["n"], to=INT64),
@@ -156,7 +156,7 @@ def test_one_of_unknown_length_is_refused_with_its_name_and_the_next_step(node, 
         lower(model(node, ENDS, constants, before))
 
 
-def test_it_is_imported_and_its_length_may_follow_from_a_shape(tmp_path):
+def test_a_model_with_a_loop_is_imported_and_its_length_may_follow_from_a_shape(tmp_path):
     """The number of steps is the first dimension of the input."""
     before = [
         helper.make_node("Shape", ["x"], ["sizes"]),

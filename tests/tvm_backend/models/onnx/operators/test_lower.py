@@ -53,7 +53,7 @@ ELSEWHERE = {"DynamicQuantizeLSTM", "LinearRegressor", "Loop", "Scaler", "Scan"}
 
 
 @pytest.mark.parametrize("kind", sorted({*RULES, *UNROLLED, *DEFINED} - ELSEWHERE))
-def test_it_computes_what_onnx_expects(kind):
+def test_a_lowered_operator_computes_what_onnx_expects(kind):
     examples = cases(kind)
     assert examples
     for case in examples:

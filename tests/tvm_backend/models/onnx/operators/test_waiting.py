@@ -46,7 +46,7 @@ def test_a_rule_waits_for_the_one_that_makes_its_shape_known():
     assert is_lowered(lower(first))
 
 
-def test_one_that_waits_for_nothing_is_refused_with_its_inputs():
+def test_an_operator_whose_shape_no_rule_makes_known_is_refused_with_its_inputs():
     lengths = helper.make_tensor_value_info("lengths", TensorProto.INT64, ["n"])
     turned = helper.make_node("ReverseSequence", ["open", "lengths"], ["y"], "turn")
     proto = model([turned], [])
