@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 
 LINKERS = ("ld", "gcc", "cc", "clang")
 _HERE = platform.machine()
@@ -40,6 +42,14 @@ def linker_for(triple: str) -> list[str] | None:
         linker = find_linker()
         return [linker] if linker else None
     return next((command for command in cross_linkers(arch) if all(map(shutil.which, _tools(command)))), None)
+
+
+def no_debug_sections(command: Sequence[str]) -> str:
+    """Return the option with which a linker leaves debug information out: nobody steps through generated code.
+
+    The names of kernels stay, for profilers.
+    """
+    return "-S" if Path(command[0]).name.endswith(("ld", "ld.lld")) else "-Wl,-S"
 
 
 def _tools(command: list[str]) -> list[str]:

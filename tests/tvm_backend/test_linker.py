@@ -1,8 +1,10 @@
-"""The linker for the CPU of a board, and a clear reason where there is none."""
+"""The linker for the CPU of a board, and a clear reason where there is none; what it leaves out of a library."""
 
 from __future__ import annotations
 
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from autotune.errors import MachineProblem
 from autotune.tvm_backend import linker
 from autotune.tvm_backend.kernels import probe
+from autotune.tvm_backend.kernels.compile import link_shared
 
 ARM: dict[str, Any] = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4}
 X86: dict[str, Any] = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2", "num-cores": 1}
@@ -63,6 +66,23 @@ def test_a_library_is_of_the_cpu_of_the_board(target: dict[str, Any], tmp_path: 
         pytest.skip(f"NO LINKER for {arch}")
     probe.build_probe(target, tmp_path / "probe.so")
     assert struct.unpack_from("<H", (tmp_path / "probe.so").read_bytes(), 18)[0] == _MACHINE[arch]
+
+
+@pytest.mark.parametrize("tool", ["ld", "gcc"])
+def test_a_library_has_the_names_of_its_functions_and_no_debug_information(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which(tool) is None or shutil.which("gcc") is None:
+        pytest.skip(f"NO {tool} in PATH")
+    source = tmp_path / "kernel.c"
+    source.write_text("static int sevenfold(int x) { return 7 * x; }\nint (*kernel)(int) = sevenfold;\n")
+    compiled = tmp_path / "kernel.o"
+    subprocess.run(["gcc", "-g", "-fPIC", "-c", source, "-o", compiled], check=True)
+    assert b".debug_info" in compiled.read_bytes()
+    monkeypatch.setattr(linker, "LINKERS", (tool,))
+    link_shared(str(tmp_path / "kernel.so"), str(compiled))
+    library = (tmp_path / "kernel.so").read_bytes()
+    assert b"sevenfold" in library and b".debug_info" not in library
 
 
 def test_an_unknown_cpu_is_a_problem_of_the_machine(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from autotune.processes.isolate import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
-from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for
+from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for, no_debug_sections
 from autotune.tvm_backend.threads.pool import pool_object
 from autotune.tvm_backend.types import IRModule, Target
 
@@ -111,7 +111,8 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: object, triple: s
         ProcessRefused: The system starts no more processes.
     """
     files = [objects] if isinstance(objects, str) else list(objects)
-    command = [*_linker(triple), "-shared", "-o", output, *files]
+    linker = _linker(triple)
+    command = [*linker, "-shared", no_debug_sections(linker), "-o", output, *files]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
