@@ -134,10 +134,10 @@ class JobOptions:
     max_drop: float | None = _option(
         None,
         "Keep layers of an int8 job in float32 until no more than this part of its top-1 answers on the samples"
-        " changes, or its --accuracy falls by no more.",
+        " changes, or its --accuracy falls by no larger part.",
         metavar="1%",
         python="Keep layers of an int8 job in float32 until no more than this part (0 to 1) of its top-1 answers on the"
-        " samples changes, or its accuracy falls by no more.",
+        " samples changes, or its accuracy falls by no larger part.",
     )
     accuracy: str | None = _option(
         None,

@@ -146,7 +146,8 @@ def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
         return
     drop = f"{cost.drop:.1%} of the {cost.samples} calibration samples"
     if cost.score is not None:
-        happened = f"scores {cost.score:.4g} by the command of --accuracy, and {cost.score_before:.4g} in float32"
+        before = f"{cost.drop:.1%} less than the {cost.score_before:.4g} in float32"
+        happened = f"scores {cost.score:.4g} by the command of --accuracy, {before}"
     elif cost.right is not None:
         happened = f"is less often right, by {drop}"
     else:

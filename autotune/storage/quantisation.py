@@ -38,13 +38,14 @@ class MixedModel:
     Attributes:
         floats: How many layers are in floats.
         time: The sum of the times of its layers, as a share of that with all in floats.
-        error, agreement: As in `Quantisation`.
+        error, agreement, score: As in `Quantisation`.
     """
 
     floats: Annotated[int, whole_number(0)]
     time: Annotated[float, positive()]
     error: Annotated[float, number()]
     agreement: Annotated[float, number(0, 1)]
+    score: Annotated[float, number()] | None = None
 
 
 @dataclass(frozen=True)

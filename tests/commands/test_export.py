@@ -77,7 +77,9 @@ def test_by_the_users_command_a_quantised_model_must_keep_its_score(
     cost = Quantisation(samples=200, error=0.04, agreement=0.9, score=-11.0, score_before=-10.0)
     assert cost.drop == pytest.approx(0.1)
     paths = make_job(precision="int8", max_drop=0.05, quantisation=cost)
-    says = r"in int8 scores -11 by the command of --accuracy, and -10 in float32; --max-drop allows 5.0%"
+    says = (
+        r"in int8 scores -11 by the command of --accuracy, 10.0% less than the -10 in float32; --max-drop allows 5.0%"
+    )
     with pytest.raises(BadState, match=says):
         export(workspace, Config(), paths, workspace.root / "out", print)
 

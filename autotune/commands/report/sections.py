@@ -359,12 +359,18 @@ def _mixed(cost: Quantisation | None) -> tuple[Section, ...]:
     """Return how the precision of each layer was chosen, of a job in which some stay in floats."""
     if cost is None or not cost.floats:
         return ()
-    says = f"{len(cost.floats)} of {cost.layers} layers stay in float32: in int8, too many answers change."
+    worse = "too many answers change" if cost.score is None else "the score of --accuracy falls too far"
+    says = f"{len(cost.floats)} of {cost.layers} layers stay in float32: in int8, {worse}."
     layers = tuple((layer.name, layer.error, layer.float_ms, layer.quantised_ms) for layer in cost.floats)
-    curve = tuple((model.floats, 100 * model.time, model.error, 100 * model.agreement) for model in cost.curve)
+    shown = tuple((model.floats, 100 * model.time, model.error, 100 * model.agreement) for model in cost.curve)
+    columns: tuple[str, ...] = _CURVE_COLUMNS
+    curve: tuple[tuple[Cell, ...], ...] = shown
+    if cost.score is not None:
+        columns = (*_CURVE_COLUMNS, "score of --accuracy")
+        curve = tuple((*row, model.score) for row, model in zip(shown, cost.curve, strict=True))
     return (
         Section("floats", "Layers in floats", says, ("layer", "error if only it is in int8", *_LAYER_TIMES), layers),
-        Section("precision", "Time and error by precision", _CURVE, _CURVE_COLUMNS, curve, folded=True),
+        Section("precision", "Time and error by precision", _CURVE, columns, curve, folded=True),
     )
 
 

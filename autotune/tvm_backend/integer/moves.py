@@ -100,7 +100,9 @@ def resize(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None
     call = quantised.value
     data = graph.quantised_operand(call.args[0])
     factors = repeats(call)
-    if data is None or factors is None or graph.quantity(data) != quantised.quantity:
+    if data is None or factors is None or quantised.limits != (0, LARGEST):
+        return None
+    if graph.quantity(data) != quantised.quantity:
         return None
     image = graph.image(data)
     batch, _, _, chunks, lanes = static_shape(image)

@@ -18,3 +18,12 @@ def test_the_layers_in_floats_are_listed_beside_the_models_that_were_measured() 
 
 def test_a_job_with_all_layers_in_bytes_has_no_such_section() -> None:
     assert _mixed(Quantisation(10, 0.1, 0.99)) == _mixed(None) == ()
+
+
+def test_of_a_model_that_a_command_scores_the_curve_has_the_scores() -> None:
+    curve = (MixedModel(0, 0.4, 0.9, 1.0, 0.5), MixedModel(1, 0.5, 0.1, 1.0, 0.71))
+    cost = Quantisation(10, 0.1, 1.0, layers=4, floats=(KEPT,), curve=curve, score=0.71, score_before=0.72)
+    floats, precision = _mixed(cost)
+    assert floats.says == "1 of 4 layers stay in float32: in int8, the score of --accuracy falls too far."
+    assert precision.columns[-1] == "score of --accuracy"
+    assert [row[-1] for row in precision.rows] == [0.5, 0.71]

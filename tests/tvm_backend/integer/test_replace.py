@@ -114,3 +114,23 @@ def test_what_has_no_integer_kernel_stays_in_floats(quantised, cpu):
     names = kernels(quantised(net), cpu)
     assert any("softmax" in name for name in names)
     assert sum(name.startswith("integer_conv2d") for name in names) == 2
+
+
+def test_what_an_activation_cuts_off_an_enlarged_image_is_cut_off(written, here):
+    net = Network((1, 16, 4, 4))
+    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
+
+    def requantised() -> str:
+        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+
+    def convolved(image: str) -> str:
+        numbers = net.constant(net.rng.integers(-64, 64, (16, 16, 1, 1), np.int8))
+        scale = net.constant(np.float32(0.005))
+        net.add("Conv", image, net.add("DequantizeLinear", numbers, scale, net.constant(np.int8(0))))
+        return requantised()
+
+    way = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    net.add("Resize", convolved(requantised()), "", net.constant(np.array([1, 1, 2, 2], np.float32)), **way)
+    net.add("Relu", net.last)
+    convolved(requantised())
+    assert differences(written(net), here) == (0, 0)

@@ -295,5 +295,6 @@ class _Search:
         for names, cost in self.costs.items():
             lost = math.fsum(layers[name].saved_ms for name in names)
             quantised = math.fsum(layer.quantised_ms for layer in self.ranked)
-            models.append(MixedModel(len(names), (quantised + lost) / whole, cost.error, cost.agreement))
+            time = (quantised + lost) / whole
+            models.append(MixedModel(len(names), time, cost.error, cost.agreement, cost.score))
         yield from sorted(models, key=lambda model: model.time)

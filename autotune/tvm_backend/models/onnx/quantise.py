@@ -12,11 +12,11 @@ import copy
 import logging
 import math
 import os
+import resource
 import shlex
-import subprocess
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from autotune.errors import ModelError, first_line
-from autotune.processes.isolate import die_with_parent
+from autotune.processes.keeper import CommandLimits, Keeper
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.onnx.mixed import Arrays, MixedGraph, mixed, name_nodes
@@ -39,6 +39,8 @@ from autotune.tvm_backend.types import ModelProto, ValueInfoProto
 _OLDEST = 13  # opset: scales for each channel
 _FEW = 8  # samples
 _LABELS = "labels"
+# What a command of the user may use. The import that waits for it has its own limits.
+_ANY = CommandLimits(timeout_s=1e9, file_bytes=resource.RLIM_INFINITY, output_bytes=1 << 16)
 _PRODUCTS = ("Gemm", "MatMul")
 # Operators that have kernels for bytes, in a network with convolutions.
 _QUANTISED = (
@@ -73,12 +75,13 @@ def quantise(
     weights = {item.name for item in proto.graph.initializer}
     inputs = [item for item in proto.graph.input if item.name not in weights]
     samples = read_samples(calibration, inputs)
-    labels = None if any(item.name == _LABELS for item in inputs) else read_labels(calibration)
-    with scratch_folder("quantise") as folder:
+    has_labels = not accuracy and all(item.name != _LABELS for item in inputs)
+    labels = read_labels(calibration) if has_labels else None
+    with scratch_folder("quantise") as folder, _judge(accuracy) as judge:
         try:
             source = _simplified(proto, Path(folder) / "simplified.onnx")
             quantised = _quantised(source, samples, Path(folder) / "quantised.onnx")
-            answers = _Answers(proto, samples, labels, accuracy)
+            answers = _Answers(proto, samples, labels, judge)
             whole = answers.cost(quantised)
             if most_drop is None or whole.within(most_drop):
                 return quantised, whole
@@ -126,7 +129,20 @@ def read_labels(path: Path) -> npt.NDArray[Any] | None:
     return None if labels is None else np.asarray(labels).ravel()
 
 
-def score(command: str, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> float:
+Judge = Callable[[Mapping[str, Sequence[npt.NDArray[Any]]]], float]
+
+
+@contextmanager
+def _judge(command: str) -> Iterator[Judge | None]:
+    """Return what scores outputs by a command of the user; None without one. Nothing of the command is left behind."""
+    if not command:
+        yield None
+        return
+    with closing(Keeper()) as keeper:
+        yield partial(score, keeper, command)
+
+
+def score(keeper: Keeper, command: str, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> float:
     """Return the number that a command prints for outputs: the last line of what it prints.
 
     The path of a file of NumPy is added to its words. The file has an array for each output, by its name, whose first
@@ -138,20 +154,10 @@ def score(command: str, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> fl
     with scratch_folder("outputs") as folder:
         file = Path(folder) / "outputs.npz"
         _save(file, outputs)
-        end_with_us = partial(die_with_parent, os.getpid())
-        try:
-            ended = subprocess.run(
-                [*shlex.split(command), str(file)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                preexec_fn=end_with_us,
-            )
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot run the command {command!r} of --accuracy: {error}") from error
-    said = (ended.stderr if ended.returncode else ended.stdout).strip().splitlines() or ["nothing"]
-    if ended.returncode:
-        raise ModelError(f"the command {command!r} of --accuracy failed with exit code {ended.returncode}: {said[-1]}")
+        ended = keeper.run([*_words(command), str(file)], os.getcwd(), os.environ, _ANY)
+    if not ended.succeeded:
+        raise ModelError(f"the command {command!r} of --accuracy {ended.fault}")
+    said = ended.output.strip().splitlines() or ["nothing"]
     try:
         number = float(said[-1])
     except ValueError:
@@ -159,6 +165,13 @@ def score(command: str, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> fl
     if not math.isfinite(number):
         raise ModelError(f"the command {command!r} of --accuracy must print a number, and prints {said[-1]!r}")
     return number
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ModelError(f"cannot read the command {command!r} of --accuracy: {error}") from error
 
 
 def _save(file: Path, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> None:
@@ -246,17 +259,18 @@ class _Answers:
     """
 
     def __init__(
-        self, proto: ModelProto, samples: Sequence[Arrays], labels: npt.NDArray[Any] | None, accuracy: str
+        self, proto: ModelProto, samples: Sequence[Arrays], labels: npt.NDArray[Any] | None, judge: Judge | None
     ) -> None:
         session = open_session(proto, ())
         self._names = [item.name for item in session.get_outputs()]
-        self._accuracy = accuracy
+        self._judge = judge
         self._samples = samples
         self._exact = [session.run(None, dict(sample)) for sample in samples]
         self._labels = labels
-        self._answers = _top(self._exact)
-        if labels is not None and labels.shape != self._answers.shape:
-            raise ModelError(f"there are {labels.size} labels, and {self._answers.size} answers")
+        self._answers = list(map(_top, self._exact))
+        count = sum(item.size for item in self._answers)
+        if labels is not None and labels.size != count:
+            raise ModelError(f"there are {labels.size} labels, and {count} answers")
         self._score = self._scored(self._exact)
 
     def few(self) -> _Answers:
@@ -264,9 +278,9 @@ class _Answers:
         few = copy.copy(self)
         few._samples = self._samples[:_FEW]
         few._exact = self._exact[:_FEW]
-        few._answers = _top(few._exact)
+        few._answers = self._answers[:_FEW]
         few._labels = None
-        few._accuracy = ""
+        few._judge = None
         return few
 
     def cost(self, quantised: ModelProto) -> Quantisation:
@@ -274,28 +288,40 @@ class _Answers:
         outputs = [session.run(None, dict(sample)) for sample in self._samples]
         pairs = (pair for sets in zip(self._exact, outputs, strict=True) for pair in zip(*sets, strict=True))
         error = max(_difference(*pair) for pair in pairs)
-        answers = _top(outputs)
-        cost = Quantisation(len(self._samples), error, float((answers == self._answers).mean()))
-        if self._accuracy:
+        answers = list(map(_top, outputs))
+        cost = Quantisation(len(self._samples), error, _agreement(answers, self._answers))
+        if self._judge:
             return replace(cost, score=self._scored(outputs), score_before=self._score)
         if self._labels is None:
             return cost
-        right, right_before = (float((item == self._labels).mean()) for item in (answers, self._answers))
+        labels = np.split(self._labels, np.cumsum([item.size for item in self._answers])[:-1])
+        right, right_before = (_agreement(item, labels) for item in (answers, self._answers))
         return replace(cost, right=right, right_before=right_before)
 
     def _scored(self, outputs: Sequence[Sequence[npt.NDArray[Any]]]) -> float | None:
-        if not self._accuracy:
+        if self._judge is None:
             return None
         by_output = zip(self._names, zip(*outputs, strict=True), strict=True)
-        return score(self._accuracy, dict(by_output))
+        return self._judge(dict(by_output))
 
 
-def _top(outputs: Sequence[Sequence[npt.NDArray[Any]]]) -> npt.NDArray[Any]:
-    """The largest element of each row of the first output, sample by sample."""
-    return np.concatenate([np.atleast_1d(first).argmax(axis=-1).ravel() for first, *_ in outputs])
+def _top(outputs: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The place of the largest element in each row of the first output of a sample."""
+    first = np.atleast_1d(outputs[0])
+    return first.argmax(axis=-1).ravel() if first.shape[-1] else np.zeros(0, np.int64)
+
+
+def _agreement(answers: Sequence[npt.NDArray[Any]], others: Sequence[npt.NDArray[Any]]) -> float:
+    """Which part of the answers to all samples is the same. Of a sample with more or fewer answers, none is."""
+    pairs = list(zip(answers, others, strict=True))
+    same = sum(int((one == other).sum()) for one, other in pairs if one.shape == other.shape)
+    count = sum(max(one.size, other.size) for one, other in pairs)
+    return same / count if count else 1.0
 
 
 def _difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    if one.shape != other.shape:
+        return 1.0
     if one.dtype.kind != "f" or not one.size:
         return 0.0
     return float(np.abs(one - other).max() / max(float(np.abs(one).max()), 1e-30))

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.options import InputSpec
-from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.export.compilation import JobModel, compile_tuned
 from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.writing.report_json import kernel_work
@@ -41,7 +41,8 @@ def prepared(tmp_path_factory, target):
 @pytest.fixture(scope="module")
 def kernels(prepared, target, tmp_path_factory):
     library = tmp_path_factory.mktemp("library") / "model.so"
-    compile_tuned(prepared, [], {}, target).export_library(str(library), fcompile=link_shared)
+    JobModel(prepared, prepared, (), target).compile_tuned({}, library)
+    assert b"autotune_weight" in library.read_bytes()
     with RuntimeComparison({"ours": Runtime("library", library)}, INPUTS, draw(INPUTS, 1), threads=1) as comparison:
         return comparison.time(1, kernels_of="ours")["ours"].fastest_kernels()
 

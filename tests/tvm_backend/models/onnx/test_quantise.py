@@ -6,13 +6,16 @@ import dataclasses
 import shlex
 import sys
 import zipfile
+from contextlib import closing
 
 import numpy as np
+import psutil
 import pytest
 
 from autotune.errors import ModelError
+from autotune.processes.keeper import Keeper
 from autotune.storage.quantisation import Quantisation
-from autotune.tvm_backend.models.onnx.quantise import quantise, read_samples, score
+from autotune.tvm_backend.models.onnx.quantise import _agreement, _difference, quantise, read_samples, score
 from autotune.tvm_backend.models.onnx.simplify import open_session
 from tests.tvm_backend.integer.conftest import Network
 
@@ -109,7 +112,7 @@ print(1 - np.abs(values - exact).max() / np.abs(exact).max())""",
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("sys.exit('no such output: logits')", "failed with exit code 1: no such output: logits"),
+        ("sys.exit('no such output: logits')", "exited with 1: no such output: logits"),
         ("print('0.9 or so')", "must print a number, and prints '0.9 or so'"),
         ("print(float('nan'))", "must print a number, and prints 'nan'"),
         ("", "must print a number, and prints 'nothing'"),
@@ -125,7 +128,38 @@ def test_the_command_gets_an_array_for_each_output_or_for_each_run(tmp_path):
     command = python(tmp_path, "print(sum(outputs[name].size * 10 ** ('/' in name) for name in outputs.files))")
     same = [np.zeros((1, 4)), np.ones((1, 4))]
     other = [np.zeros(2), np.zeros(3)]
-    assert score(command, {"file": same, "boxes": other}) == 8 + 50
+    with closing(Keeper()) as keeper:
+        assert score(keeper, command, {"file": same, "boxes": other}) == 8 + 50
+
+
+def test_what_the_command_leaves_behind_ends_with_it(tmp_path):
+    left = tmp_path / "left"
+    sleeper = f"import os, pathlib, time; pathlib.Path({str(left)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    command = python(
+        tmp_path,
+        f"""import pathlib, subprocess, time
+subprocess.Popen([sys.executable, "-c", {sleeper!r}], start_new_session=True)
+while not (pathlib.Path({str(left)!r}).exists() and pathlib.Path({str(left)!r}).read_text()):
+    time.sleep(0.01)
+print(1)""",
+    )
+    with closing(Keeper()) as keeper:
+        assert score(keeper, command, {"y": [np.zeros(1)]}) == 1
+        assert not psutil.pid_exists(int(left.read_text()))
+
+
+def test_with_a_command_labels_are_for_the_command(calibration, tmp_path):
+    data = calibration(input=rows(), labels=np.ones((len(rows()), 4), np.float32))
+    command = python(tmp_path, "print(1)")
+    _, cost = quantise(tmp_path / "model.onnx", convolutional().model(), data, accuracy=command)
+    assert (cost.score, cost.right) == (1, None)
+
+
+def test_an_answer_that_only_one_of_two_models_gives_is_not_the_same():
+    three, two = np.array([1, 2, 3]), np.array([1, 2])
+    assert _agreement([three, two], [three, two]) == 1
+    assert _agreement([three, two], [two, two]) == 2 / 5
+    assert _difference(np.ones(3, np.float32), np.ones(2, np.float32)) == 1
 
 
 def test_a_score_of_zero_may_not_fall_at_all():
@@ -136,7 +170,7 @@ def test_a_score_of_zero_may_not_fall_at_all():
 
 def test_a_command_that_cannot_be_run_is_named(calibration, tmp_path):
     data = calibration(input=rows(2))
-    with pytest.raises(ModelError, match="cannot run the command 'no-such-program' of --accuracy: .*No such file"):
+    with pytest.raises(ModelError, match="command 'no-such-program' of --accuracy cannot be run: No such file"):
         quantise(tmp_path / "model.onnx", convolutional().model(), data, accuracy="no-such-program")
 
 
