@@ -47,7 +47,7 @@ def linker_for(triple: str) -> list[str] | None:
 def no_debug_sections(command: Sequence[str]) -> str:
     """Return the option with which a linker leaves debug information out: nobody steps through generated code.
 
-    The names of kernels stay, for profilers.
+    The names of kernels stay, for profilers; only zig drops these, too.
     """
     return "-S" if Path(command[0]).name.endswith(("ld", "ld.lld")) else "-Wl,-S"
 

@@ -22,12 +22,13 @@ from tvm import relax, tirx
 
 from autotune.tvm_backend.export.compilation import build_lowered
 from autotune.tvm_backend.export.runners import Arrays, machine_runner
+from autotune.tvm_backend.export.weights import map_weights
 from autotune.tvm_backend.kernels.compile import linking
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import Executable, IRModule, PrimFunc
+from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
 _TARGET = {"kind": "llvm", "num-cores": 1}
 _REPEATS = 200
@@ -51,7 +52,7 @@ def row(path: Path) -> str:
     model = read_model(path, {})
     lowered = over_programs(finish(prepare(model.module, target), target), _empty)
     arrays = [np.zeros(item.shape, item.dtype) for item in model.inputs]
-    call_us, machine_us = _times_us(build_lowered(lowered, target), arrays)
+    call_us, machine_us = _times_us(lowered, target, arrays)
     return f"| {path.stem} | {kernel_calls(lowered)} | {call_us:.2f} | {machine_us:.2f} |"
 
 
@@ -65,11 +66,13 @@ def kernel_calls(lowered: IRModule) -> int:
     return sum(isinstance(getattr(value, "op", None), tvm.ir.GlobalVar) for value in values)
 
 
-def _times_us(executable: Executable, arrays: Arrays) -> tuple[float, float]:
+def _times_us(lowered: IRModule, target: Target, arrays: Arrays) -> tuple[float, float]:
     """The time of a call from Python, and without the copies of inputs and outputs."""
+    module, weights = map_weights(lowered)
     with tempfile.TemporaryDirectory() as folder:
         library = str(Path(folder, "model.so"))
-        executable.export_library(library, fcompile=linking(tvm.target.Target(_TARGET)))
+        objects = weights.objects(Path(folder))
+        build_lowered(module, target).export_library(library, fcompile=linking(target, objects=objects))
         machine = relax.VirtualMachine(tvm.runtime.load_module(library), tvm.cpu())
         run = machine_runner(machine, tvm.cpu(), arrays)
         return _least_us(run), _least_us(run.stay)

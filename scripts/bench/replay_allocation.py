@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.planning.budget import batch, expected_gain
+from autotune.planning.budget import batch
+from autotune.planning.gain import expected_gain
 from autotune.planning.view import JobView, TaskView
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec
