@@ -63,6 +63,7 @@ class PackedGraph(Rewriter):
         self.everywhere = computes_bfloat16(target)
         self._tensors: dict[Var, _Tensor] = {}
         self._nodes: dict[Var, Node] = {}
+        self._read_as = set[Var]()  # what a kernel reads as an image, or as rows
         self._splits: dict[Var, Expr] = {}  # of images; one whose parts are all read as images is never emitted
         values = [item.value for block in self.function.body.blocks for item in block.bindings]
         self._uses = Counter(var for value in (*values, self.function.body.body) for var in variables(value))
@@ -111,10 +112,11 @@ class PackedGraph(Rewriter):
         return self._splits.get(var)
 
     def has_layout(self, var: Var, *, is_image: bool) -> bool:
-        """Return whether a variable is an image, or rows. One that has no packed form yet may be either."""
+        """Return whether a variable is an image, or rows. Who asks first decides, unless a kernel makes it."""
         tensor = self.tensor(var)
-        if var not in self._nodes and not tensor.packed:
+        if var not in self._nodes and var not in self._read_as:
             tensor.is_image = is_image and len(tensor.shape) == 4
+        self._read_as.add(var)
         return tensor.is_image == is_image
 
     def has_node(self, expr: Expr) -> bool:

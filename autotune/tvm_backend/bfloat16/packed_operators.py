@@ -68,6 +68,8 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return None
     window = Window.of(call)
     data, weight = call.args
+    if not graph.has_layout(data, is_image=True):
+        return None
     channels = static_shape(data)[1]
     groups = int(call.attrs.groups)
     if groups == channels == static_shape(call)[1] > _FEW_CHANNELS:

@@ -260,10 +260,12 @@ class IntegerGraph(Rewriter):
         return self._forms[var].image is not None
 
     def like(self, one: Expr, other: Expr) -> tuple[bool, Expr, Expr]:
-        """Return whether two tensors are taken as images, and both in that form."""
-        as_image = any(map(self.is_image, (one, other))) and len(static_shape(one)) == 4
-        take = self.image if as_image else self.rows
-        return as_image, take(one), take(other)
+        """Return whether two tensors are taken as images, and both in that form: images have as many lanes."""
+        if any(map(self.is_image, (one, other))) and len(static_shape(one)) == 4:
+            images = self.image(one), self.image(other)
+            if static_shape(images[0]) == static_shape(images[1]):
+                return True, *images
+        return False, self.rows(one), self.rows(other)
 
     def operand(self, expr: Expr) -> Operand | None:
         """Return the bytes that a product multiplies; None for any other expression.

@@ -172,6 +172,8 @@ def _with_bias(graph: IntegerGraph, product: Expr, bias: Expr) -> ScaledLayer | 
     numbers = graph.vector(bias)
     if scaled is None or numbers is None or scaled.bias.any() or not graph.is_read_once(product):
         return None
+    if len(static_shape(bias)) > len(static_shape(product)):  # the sum has more axes
+        return None
     added = scaled.layer.by_output(numbers.reshape(static_shape(bias)))
     return None if added is None else replace(scaled, bias=added)
 

@@ -26,7 +26,7 @@ def add(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Compute a product with its bias, a sum of two quantised values, or one with a constant for each channel."""
     for one, other in (quantised.value.args, reversed(list(quantised.value.args))):
         product = graph.value(one)
-        if op_name(product) in PRODUCTS:
+        if op_name(product) in PRODUCTS and static_shape(one) == quantised.shape:
             return requantised_layer(graph, var, replace(quantised, value=product), other)
     return _sum(graph, var, quantised) or _channels(graph, quantised)
 

@@ -202,6 +202,24 @@ def test_gelu_is_a_part_of_the_kernel_before_it(compiled, cpu):
     assert error < 1e-4
 
 
+@pytest.mark.parametrize("case", ["product_first", "convolution_first", "both"])
+def test_rows_of_one_operator_are_the_image_of_another(compiled, cpu, case):
+    network = Network((1, 16, 8, 32))
+    if case == "product_first":
+        network.conv(16, 32, of=network.matmul(32, 16))
+    elif case == "convolution_first":
+        network.conv(16, 16, 1)
+        network.matmul(32, 16)
+    else:
+        soft = network.add("Softmax", "input", axis=-1)
+        image = network.conv(16, 16, 1, of=soft)
+        network.last = soft
+        network.add("Add", image, network.matmul(32, 32))
+    names, error = compiled(network, cpu)
+    assert names
+    assert error < 4 * _ROUNDED
+
+
 def test_without_instructions_for_it_only_products_that_read_many_weights_are_in_bfloat16(compiled, target):
     older = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
     net = Network((2, 1024))

@@ -134,3 +134,44 @@ def test_what_an_activation_cuts_off_an_enlarged_image_is_cut_off(written, here)
     net.add("Relu", net.last)
     convolved(requantised())
     assert differences(written(net), here) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["Add", "Mul"])
+def test_a_few_channels_of_a_convolution_and_those_of_the_input_are_joined(written, here, kind):
+    net = Network((1, 3, 12, 12))
+
+    def requantised(scale: float, zero: int) -> str:
+        quantity = (net.constant(np.float32(scale)), net.constant(np.uint8(zero)))
+        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+
+    def convolved(image: str, outputs: int, side: int) -> None:
+        numbers = net.constant(net.rng.integers(-64, 64, (outputs, 3, side, side), np.int8))
+        scale = net.constant(np.float32(0.005))
+        weight = net.add("DequantizeLinear", numbers, scale, net.constant(np.int8(0)))
+        net.add("Conv", image, weight, pads=[side // 2] * 4)
+
+    image = requantised(0.02, 128)
+    convolved(image, 3, 3)
+    layer = requantised(0.03, 100)
+    net.add(kind, layer, image)
+    joined = requantised(0.04, 120)
+    net.add("Add", joined, layer)
+    convolved(requantised(0.05, 120), 16, 1)
+    requantised(0.05, 120)
+    assert differences(written(net), here) == (0, 0)
+
+
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_bias_of_more_axes_gives_its_axes_to_the_sum(written, here, relu):
+    net = Network((5, 20))
+    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
+    rows = net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+    numbers = net.constant(net.rng.integers(-64, 64, (20, 33), np.int8))
+    weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
+    net.add("MatMul", rows, weight)
+    net.add("Add", net.last, net.constant(net.rng.standard_normal((1, 1, 33)).astype(np.float32)))
+    if relu:
+        net.add("Relu", net.last)
+    prepared = prepare(read_model(written(net), {}).module, here)
+    assert [int(size) for size in prepared["main"].ret_ty.shape] == [1, 5, 33]
+    assert differences(written(net), here)[1] < 1e-6
