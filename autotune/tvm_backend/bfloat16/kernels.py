@@ -238,9 +238,10 @@ def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, large
 
     def pooled(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
         row, column = window.at(y, x, down, right)
-        # The pixel at the border is in the window too, so that reading it once more changes no largest element.
+        # The pixel at the border is in the window too, so that reading it once more changes no largest element. Without
+        # padding, too, a window may reach over the end: where the number of windows is rounded up.
         inside = (te.max(te.min(row - top, height - 1), 0), te.max(te.min(column - left, width - 1), 0))
-        value = to_float(data[(n, *(inside if any(window.padding) else (row, column)), chunk, lane)])
+        value = to_float(data[(n, *(inside if largest else (row, column)), chunk, lane)])
         return te.max(value, axis=axes) if largest else te.sum(value, axis=axes)
 
     result = (shape[0], *window.size, *shape[3:])

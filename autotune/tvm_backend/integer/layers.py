@@ -15,7 +15,7 @@ from autotune.tvm_backend.integer.graph import Forms, IntegerGraph, Operand, Qua
 from autotune.tvm_backend.integer.intrinsics import depthwise_instructions, dot_instructions
 from autotune.tvm_backend.integer.kernels import WORD, Product, product_program
 from autotune.tvm_backend.integer.packing import PackedWeights, by_channel, fits, pack_convolution, pack_depthwise
-from autotune.tvm_backend.integer.quantity import ScaledConstant
+from autotune.tvm_backend.integer.quantity import LEVELS, ScaledConstant
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.types import Expr
@@ -82,6 +82,8 @@ def linear_layer(graph: IntegerGraph, value: Expr) -> LinearLayer | None:
     weight = graph.constant(graph.uncast(value.args[1]))
     shape = static_shape(value)
     if data is None or weight is None or not shape or not prod(shape):
+        return None
+    if np.abs(weight.integers).max() >= LEVELS:  # no bytes, and their sums may be too large for 32 bits
         return None
     if op_name(value) == "relax.matmul":
         return _rows_layer(data, weight, shape)

@@ -104,7 +104,7 @@ def _peeled(graph: IntegerGraph, expr: Expr, quantity: Quantity) -> tuple[tuple[
     value = graph.value(expr)
     while (limits := _activation(value)) is not None:
         least, greatest = (int(item) for item in quantity.bytes_of(np.array(limits, np.float32)))
-        low, high = (min(max(item, least), greatest) for item in (low, high))
+        low, high = (min(max(item, low), high) for item in (least, greatest))  # what is behind has the last word
         value = graph.value(value.args[0])
     return (low, high), value
 

@@ -21,8 +21,9 @@ from tvm import relax, te, tirx
 from autotune.tvm_backend.integer.graph import IntegerGraph
 from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.packing import filled, fits
+from autotune.tvm_backend.integer.quantity import LEVELS
 from autotune.tvm_backend.passes.rewrite import finished, op_name, static_shape
-from autotune.tvm_backend.types import Expr, PrimExpr, PrimFunc, TensorExpr
+from autotune.tvm_backend.types import Call, Expr, PrimExpr, PrimFunc, TensorExpr
 
 Array = npt.NDArray[Any]
 _NIBBLE = 16
@@ -68,12 +69,20 @@ def block_matrix(graph: IntegerGraph, expr: Expr) -> BlockMatrix | None:
     value = graph.value(expr)
     if op_name(value) == "relax.permute_dims":
         value = graph.value(value.args[0])
-        return _by_rows(graph, value)
+        return _in_bytes(_by_rows(graph, value))
     constant = graph.constant(expr)
     if constant is None or constant.integers.ndim != 2 or constant.axis == 0:
         return None
     rows, columns = constant.integers.shape
-    return BlockMatrix(constant.integers, np.broadcast_to(constant.scale, (1, columns)), rows)
+    return _in_bytes(BlockMatrix(constant.integers, np.broadcast_to(constant.scale, (1, columns)), rows))
+
+
+def _in_bytes(matrix: BlockMatrix | None) -> BlockMatrix | None:
+    """Return a matrix if the elements of each block fit a byte around some zero point; None otherwise."""
+    if matrix is None:
+        return None
+    values = filled(matrix.integers, 0, matrix.block).reshape(len(matrix.scale), matrix.block, -1)
+    return matrix if int((values.max(axis=1) - values.min(axis=1)).max()) < LEVELS else None
 
 
 def _by_rows(graph: IntegerGraph, value: Expr) -> BlockMatrix | None:
@@ -83,6 +92,8 @@ def _by_rows(graph: IntegerGraph, value: Expr) -> BlockMatrix | None:
         return None
     columns, rows = cut
     if op_name(value) == "relax.strided_slice":
+        if not _cuts_ends_off(value, columns):
+            return None
         value = graph.value(value.args[0])
     reshaped = op_name(value) == "relax.reshape"
     constant = graph.constant(value.args[0] if reshaped else value) if isinstance(value, relax.Call) else None
@@ -93,7 +104,15 @@ def _by_rows(graph: IntegerGraph, value: Expr) -> BlockMatrix | None:
         return None
     blocks = count // columns
     scale = np.broadcast_to(constant.scale.reshape(-1), (count,)).reshape(columns, blocks)
-    return BlockMatrix(constant.integers.reshape(columns, -1)[:, :rows].T, scale.T, block)
+    used = -(-rows // block)
+    return BlockMatrix(constant.integers.reshape(columns, -1)[:, :rows].T, scale.T[:used], block)
+
+
+def _cuts_ends_off(value: Call, columns: int) -> bool:
+    """Return whether a slice leaves out the ends of rows, which blocks were filled up with, and nothing else."""
+    numbers = [int(item.value) for item in value.args[2]]
+    strides = [int(item.value) for item in value.args[4]] if len(value.args) > 4 else []
+    return static_shape(value.args[0])[0] == columns and not any(numbers) and set(strides) <= {1}
 
 
 def pack(matrix: BlockMatrix) -> PackedMatrix:

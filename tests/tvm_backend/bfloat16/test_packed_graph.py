@@ -220,6 +220,15 @@ def test_rows_of_one_operator_are_the_image_of_another(compiled, cpu, case):
     assert error < 4 * _ROUNDED
 
 
+def test_the_last_windows_of_a_pooling_that_is_rounded_up_end_with_the_image(compiled, cpu):
+    network = Network((1, 16, 8, 8))
+    network.conv(16, 32, 1)
+    network.add("MaxPool", network.last, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    _, error = compiled(network, cpu)
+    assert any("max_pool" in name for name in compiled.kernels)
+    assert error < 2 * _ROUNDED
+
+
 def test_without_instructions_for_it_only_products_that_read_many_weights_are_in_bfloat16(compiled, target):
     older = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
     net = Network((2, 1024))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tvm
 from onnx import helper
 from onnxruntime.quantization import QuantType
+from tvm import relax
 
+from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.prepare import prepare
 from tests.tvm_backend.integer.conftest import Network, differences, kernels
@@ -175,3 +178,28 @@ def test_a_bias_of_more_axes_gives_its_axes_to_the_sum(written, here, relu):
     prepared = prepare(read_model(written(net), {}).module, here)
     assert [int(size) for size in prepared["main"].ret_ty.shape] == [1, 5, 33]
     assert differences(written(net), here)[1] < 1e-6
+
+
+def test_the_last_of_two_activations_whose_ranges_do_not_meet_has_the_last_word(written, here):
+    net = Network((1, 16, 6, 6))
+    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
+    image = net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+    numbers = net.constant(net.rng.integers(-64, 64, (16, 16, 1, 1), np.int8))
+    weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
+    net.add("Min", net.add("Conv", image, weight), net.constant(np.float32(-0.5)))
+    net.add("Relu", net.last)
+    net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+    prepared = prepare(read_model(written(net), {}).module, here)
+    machine = relax.VirtualMachine(compile_tuned(prepared, [], {}, here), tvm.cpu())
+    data = net.rng.standard_normal(net.shape).astype(np.float32)
+    assert not machine["main"](tvm.runtime.tensor(data)).numpy().any()
+
+
+def test_weights_of_16_bits_have_sums_that_are_too_large_for_integers(written, here):
+    net = Network((5, 1024), opset=21)
+    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
+    rows = net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+    numbers = net.constant(net.rng.integers(20000, 30000, (1024, 32)).astype(np.int16))
+    scale = net.constant(np.float32(1e-5))
+    net.add("MatMul", rows, net.add("DequantizeLinear", numbers, scale, net.constant(np.int16(0))))
+    assert differences(written(net), here)[1] < 1e-4

@@ -69,3 +69,24 @@ def test_a_matrix_with_a_scale_for_each_column_stays_bytes(written, here):
     path = written(net)
     assert differences(path, here)[1] < _ROUNDED
     assert constant_bytes(path, here) < 64 * 32 * 1.3
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "int32"])
+def test_weights_of_more_than_a_byte_are_no_bytes(written, here, dtype):
+    net = Network((5, 64), opset=21)
+    low, high = (0, 65536) if dtype == "uint16" else (-30000, 30000)
+    weight = net.constant(net.rng.integers(low, high, (64, 32)).astype(dtype))
+    zero = net.constant(np.dtype(dtype).type(30000 if dtype == "uint16" else 0))
+    net.add("MatMul", "input", net.add("DequantizeLinear", weight, net.constant(np.float32(1e-5)), zero))
+    assert differences(written(net), here)[1] < 1e-4
+
+
+@pytest.mark.parametrize(("axis", "first", "last"), [(1, 8, 24), (1, 8, 32), (1, 0, 16), (0, 16, 32), (0, 24, 48)])
+def test_a_part_of_weights_that_have_scales_in_blocks(written, here, axis, first, last):
+    net = Network((5, last - first if axis else 32), opset=21)
+    weight = net.constant(net.rng.integers(-128, 128, (48, 32)).astype(np.int8))
+    scale = net.constant(net.rng.uniform(0.01, 0.02, (48, 2)).astype(np.float32))
+    wide = net.add("DequantizeLinear", weight, scale, axis=1, block_size=16)
+    part = net.add("Slice", wide, *(net.constant(np.array([number])) for number in (first, last, axis)))
+    net.add("MatMul", "input", net.add("Transpose", part, perm=[1, 0]))
+    assert differences(written(net), here)[1] < 1e-4
