@@ -32,9 +32,9 @@ from autotune.tvm_backend.types import IRModule, ModelProto
 _ROUNDING = frozenset({"ArgMax", "ArgMin", "Ceil", "Floor", "QAttention", "QuantizeLinear", "Round", "TopK"})
 _RESIZING = frozenset({"Resize", "Upsample"})  # whose constants say how large the output is
 _QUANTISING = ("DynamicQuantize", "QLinear")  # what the names of other operators that round begin with
-_TIMES = 4
-_UNITS = 4  # in the last place: what elementary functions and sums of float32 are off by in any runtime
-_SEED = 2026
+_MOVED_TIMES = 4
+_MOVED_UNITS = 4  # in the last place: what elementary functions and sums of float32 are off by in any runtime
+_MOVED_SEED = 2026
 
 
 class Submitted(Protocol):
@@ -122,15 +122,15 @@ def with_moved_constants(proto: ModelProto) -> Iterator[bytes]:
     kinds = {node.op_type for node in nodes}
     sizes = {name for node in nodes if node.op_type in _RESIZING for name in node.input[1:]}
     rounds = kinds & _ROUNDING or any(kind.startswith(_QUANTISING) for kind in kinds)
-    generator = np.random.default_rng(_SEED)
-    for _ in range(_TIMES if rounds and not is_large(proto) else 0):
+    generator = np.random.default_rng(_MOVED_SEED)
+    for _ in range(_MOVED_TIMES if rounds and not is_large(proto) else 0):
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
         for tensor in copy.graph.initializer:
             if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in sizes:
                 values = onnx.numpy_helper.to_array(tensor)
                 signs = np.where(generator.random(values.shape) < 0.5, -1, 1)
-                moved = (values + signs * _UNITS * np.spacing(values)).astype(np.float32)
+                moved = (values + signs * _MOVED_UNITS * np.spacing(values)).astype(np.float32)
                 tensor.CopyFrom(onnx.numpy_helper.from_array(moved, tensor.name))
         yield copy.SerializeToString()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConsta
 from autotune.tvm_backend.integer.tables import single_number
 from autotune.tvm_backend.passes.rewrite import Rewriter, is_tensor_constant, op_name, static_shape, variables
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
-
-if TYPE_CHECKING:
-    from autotune.tvm_backend.integer.layers import ScaledLayer
 
 Array = npt.NDArray[Any]
 LARGEST = LEVELS - 1
@@ -100,7 +97,6 @@ class IntegerGraph(Rewriter):
         self._dynamic: dict[Var, DynamicBytes] = {}
         self._points: dict[Var, Expr] = {}
         self._ranges: dict[Var, tuple[Expr, Expr]] = {}
-        self.scaled: dict[Var, ScaledLayer] = {}
         self._readers: dict[Var, list[Expr]] = {}
         bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
         for reader, value in bindings.items():
@@ -176,6 +172,13 @@ class IntegerGraph(Rewriter):
             direct = self._quantised_image(var, lanes)
             forms.image = self._packed(self.rows(var), shape, lanes) if direct is None else direct
         return forms.image
+
+    def wide_image(self, var: Expr) -> Expr:
+        """Return an image with as many lanes as the results of layers have, however few its channels are."""
+        image = self.image(var)
+        if static_shape(image)[-1] == LANES:
+            return image
+        return self._packed(self.rows(var), static_shape(var), LANES)
 
     def padded_image(self, var: Expr, padding: Sequence[int]) -> Expr | None:
         """Return an image with its zero point around it, where it can be quantised so; None otherwise.
@@ -260,12 +263,10 @@ class IntegerGraph(Rewriter):
         return self._forms[var].image is not None
 
     def like(self, one: Expr, other: Expr) -> tuple[bool, Expr, Expr]:
-        """Return whether two tensors are taken as images, and both in that form: images have as many lanes."""
-        if any(map(self.is_image, (one, other))) and len(static_shape(one)) == 4:
-            images = self.image(one), self.image(other)
-            if static_shape(images[0]) == static_shape(images[1]):
-                return True, *images
-        return False, self.rows(one), self.rows(other)
+        """Return whether two tensors are taken as images, and both in that form."""
+        as_image = any(map(self.is_image, (one, other))) and len(static_shape(one)) == 4
+        take = self.wide_image if as_image else self.rows
+        return as_image, take(one), take(other)
 
     def operand(self, expr: Expr) -> Operand | None:
         """Return the bytes that a product multiplies; None for any other expression.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -18,7 +18,7 @@ from autotune.tvm_backend.integer.packing import PackedWeights, by_channel, fits
 from autotune.tvm_backend.integer.quantity import LEVELS, ScaledConstant
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
-from autotune.tvm_backend.types import Expr
+from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]
 PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
@@ -51,6 +51,8 @@ class LinearLayer:
 
     def by_output(self, numbers: Array) -> Array | None:
         """Return numbers that are broadcast to the result as one for each output; None if they are something else."""
+        if numbers.ndim > len(self.shape):  # they would give the result more axes
+            return None
         if numbers.size == 1:
             return np.broadcast_to(numbers.reshape(-1), (self.outputs,))
         after = 0 if self.is_rows else 2
@@ -132,15 +134,23 @@ def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias
     return Forms(image=call())
 
 
-def scaled_layer(graph: IntegerGraph, value: Expr) -> ScaledLayer | None:
-    """Return the layer whose scaled sums a value is; None if it is something else."""
+def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLayer]) -> ScaledLayer | None:
+    """Return the layer whose scaled sums a value is; None if it is something else.
+
+    Args:
+        graph: The graph.
+        value: The value.
+        others: The layers so far, whose bias a value may add.
+    """
     layer = linear_layer(graph, value)
     if layer is not None and layer.data.step is not None and str(value.ty.dtype) == "float32":
         return _scaled(layer, layer.data.step, layer.weight.scale)
     if op_name(value) == "relax.multiply":
         return _scaled_sums(graph, *value.args) or _scaled_sums(graph, *reversed(list(value.args)))
     if op_name(value) == "relax.add":
-        return _with_bias(graph, *value.args) or _with_bias(graph, *reversed(list(value.args)))
+        for product, bias in (value.args, reversed(list(value.args))):
+            if product in others and (layer_with_bias := _with_bias(graph, others[product], product, bias)):
+                return layer_with_bias
     return None
 
 
@@ -169,12 +179,9 @@ def _scaled_sums(graph: IntegerGraph, sums: Expr, factor: Expr) -> ScaledLayer |
     return _scaled(layer, one, across)
 
 
-def _with_bias(graph: IntegerGraph, product: Expr, bias: Expr) -> ScaledLayer | None:
-    scaled = graph.scaled.get(product) if isinstance(product, relax.Var) else None
+def _with_bias(graph: IntegerGraph, scaled: ScaledLayer, product: Var, bias: Expr) -> ScaledLayer | None:
     numbers = graph.vector(bias)
-    if scaled is None or numbers is None or scaled.bias.any() or not graph.is_read_once(product):
-        return None
-    if len(static_shape(bias)) > len(static_shape(product)):  # the sum has more axes
+    if numbers is None or scaled.bias.any() or not graph.is_read_once(product):
         return None
     added = scaled.layer.by_output(numbers.reshape(static_shape(bias)))
     return None if added is None else replace(scaled, bias=added)

@@ -26,7 +26,7 @@ def add(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Compute a product with its bias, a sum of two quantised values, or one with a constant for each channel."""
     for one, other in (quantised.value.args, reversed(list(quantised.value.args))):
         product = graph.value(one)
-        if op_name(product) in PRODUCTS and static_shape(one) == quantised.shape:
+        if op_name(product) in PRODUCTS:
             return requantised_layer(graph, var, replace(quantised, value=product), other)
     return _sum(graph, var, quantised) or _channels(graph, quantised)
 
@@ -71,7 +71,7 @@ def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised:
         if layer is not None:
             other = operands[1 - index]
             quantities = (graph.quantity(other), layer.quantity) if index else (layer.quantity, graph.quantity(other))
-            rest = [graph.image(other), _sum_constants(*quantities, quantised)]
+            rest = [graph.wide_image(other), _sum_constants(*quantities, quantised)]
             return Forms(image=layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
     return None
 

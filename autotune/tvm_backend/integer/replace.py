@@ -14,6 +14,7 @@ from tvm import relax
 
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.integer.layers import (
+    ScaledLayer,
     linear_layer,
     requantised_layer,
     scaled_layer,
@@ -47,6 +48,10 @@ def integer_kernels(mod: IRModule, target: Target) -> IRModule:
 
 
 class _Integers(IntegerGraph):
+    def __init__(self, mod: IRModule, target: Target) -> None:
+        super().__init__(mod, target)
+        self._scaled: dict[Var, ScaledLayer] = {}
+
     def visit(self, var: Expr, value: Expr) -> None:
         self.values[var] = value
         if self.is_defined(var) or self.quantise_dynamically(var):
@@ -57,8 +62,8 @@ class _Integers(IntegerGraph):
             self.define(var, quantity, form or Forms(outer=self.builder.emit(self.rebuild(value), var.name)))
         elif rows_of_bytes(self, var, value):
             return
-        elif (scaled := scaled_layer(self, value)) is not None:
-            self.scaled[var] = scaled
+        elif (scaled := scaled_layer(self, value, self._scaled)) is not None:
+            self._scaled[var] = scaled
             self.defer(var, lambda: scaled_result(self, scaled))
         elif (layer := linear_layer(self, value)) is not None and str(value.ty.dtype) == "int32":
             self.defer(var, lambda: whole_result(self, layer))

@@ -45,6 +45,10 @@ class BlockMatrix:
     scale: Array
     block: int
 
+    def in_blocks(self) -> Array:
+        """Return the elements as (blocks, rows of a block, N), the last block filled up with zeros."""
+        return filled(self.integers, 0, self.block).reshape(len(self.scale), self.block, -1)
+
 
 @dataclass(frozen=True)
 class PackedMatrix:
@@ -81,7 +85,7 @@ def _in_bytes(matrix: BlockMatrix | None) -> BlockMatrix | None:
     """Return a matrix if the elements of each block fit a byte around some zero point; None otherwise."""
     if matrix is None:
         return None
-    values = filled(matrix.integers, 0, matrix.block).reshape(len(matrix.scale), matrix.block, -1)
+    values = matrix.in_blocks()
     return matrix if int((values.max(axis=1) - values.min(axis=1)).max()) < LEVELS else None
 
 
@@ -118,7 +122,7 @@ def _cuts_ends_off(value: Call, columns: int) -> bool:
 def pack(matrix: BlockMatrix) -> PackedMatrix:
     """Pack a matrix for the kernel, in half bytes if its elements fit."""
     blocks = len(matrix.scale)
-    values = filled(filled(matrix.integers, 0, matrix.block), 1, LANES).reshape(blocks, matrix.block, -1)
+    values = filled(matrix.in_blocks(), 2, LANES)
     least = values.min(axis=1)
     greatest = values.max(axis=1)
     halved = matrix.block % 2 == 0 and int((greatest - least).max()) < _NIBBLE

@@ -7,7 +7,6 @@ import pytest
 import tvm
 from tvm import te
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.bfloat16.elements import numbers, rounded
 from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, MULTIPLY_ADD
 from autotune.tvm_backend.bfloat16.kernels import product_program, sums_of_convolution
@@ -18,6 +17,7 @@ from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
+from tests.tvm_backend.integer.conftest import cpu_target
 
 _FLAGS = {DPBF16PS.name: "avx512_bf16", MULTIPLY_ADD.name: "avx2"}
 _CPUS = {DPBF16PS.name: "cooperlake", MULTIPLY_ADD.name: "x86-64-v3"}
@@ -46,9 +46,7 @@ def check(module, target, expected):
 
 @pytest.mark.parametrize("dot", (DPBF16PS, MULTIPLY_ADD), ids=lambda dot: dot.name)
 def test_the_schedule_by_hand_and_sampled_ones_compute_the_same(target, dot):
-    if _FLAGS[dot.name] not in cpu_flags():
-        pytest.skip(f"this CPU lacks {_FLAGS[dot.name]}")
-    here = tvm.target.Target({"kind": "llvm", "mcpu": _CPUS[dot.name], "num-cores": 2})
+    here = cpu_target(_CPUS[dot.name], _FLAGS[dot.name])
     shapes = (1, 6, 8, 2, 16), (2, 3, 3, 2, 8, 16, 2)
     module = convolution(*shapes, Window((6, 8), padding=(1, 1, 1, 1)), Instructions(dot.name))
     expected = run(module, here)
@@ -73,9 +71,7 @@ _TILED = {
 
 @pytest.mark.parametrize("name", _TILED)
 def test_tiles_compute_what_vectors_do(target, name):
-    if "amx_bf16" not in cpu_flags():
-        pytest.skip("this CPU lacks amx_bf16")
-    here = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
+    here = cpu_target("sapphirerapids", "amx_bf16")
     shapes, window = _TILED[name]
     module = convolution(*shapes, window, Instructions(DPBF16PS.name, tiles=True))
     expected = run(module, here)

@@ -164,6 +164,28 @@ def test_a_few_channels_of_a_convolution_and_those_of_the_input_are_joined(writt
     assert differences(written(net), here) == (0, 0)
 
 
+def test_what_a_convolution_adds_has_the_lanes_of_its_result(written, here):
+    net = Network((1, 3, 12, 12))
+    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
+
+    def requantised() -> str:
+        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+
+    image = requantised()
+    numbers = net.constant(net.rng.integers(-64, 64, (3, 3, 1, 1), np.int8))
+    weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
+    net.add("Conv", image, weight)
+    net.add("Add", requantised(), image)
+    requantised()
+    prepared = prepare(read_model(written(net), {}).module, here)
+    values = [item.value for block in prepared["main"].body.blocks for item in block.bindings]
+    (call,) = (value for value in values if str(value.args[0].name_hint).startswith("integer_conv2d_add"))
+    shapes = [[int(size) for size in item.ty.shape] for item in call.args[1]]
+    data, added = (shape for shape in shapes if len(shape) == 5)
+    assert data == [1, 12, 12, 1, 4]
+    assert added == [int(size) for size in call.ty.shape] == [1, 12, 12, 1, 16]
+
+
 @pytest.mark.parametrize("relu", [True, False])
 def test_a_bias_of_more_axes_gives_its_axes_to_the_sum(written, here, relu):
     net = Network((5, 20))

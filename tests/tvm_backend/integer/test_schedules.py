@@ -15,6 +15,7 @@ from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
+from tests.tvm_backend.integer.conftest import cpu_target
 
 _FLAGS = {"avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "avx512vl": "avx512vl", "avx512vbmi": "avx512vbmi"}
 _CPUS = {"avx512vnni": "icelake-server", "avxvnni": "alderlake", "avx2": "x86-64-v3"}
@@ -108,9 +109,7 @@ _TILED = {
 
 @pytest.mark.parametrize("name", _TILED)
 def test_tiles_compute_what_vectors_do(target, name):
-    if "amx_int8" not in cpu_flags():
-        pytest.skip("this CPU lacks amx_int8")
-    here = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
+    here = cpu_target("sapphirerapids", "amx_int8")
     (data, weight), window = _TILED[name]
     operands = [(data, "uint8"), (weight, "int8"), *_CONSTANTS]
     product = Product(window, Instructions(DOTS[0].name, tiles=True), Grouping(0, 0, data[3]))
