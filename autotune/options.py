@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 AUTO: Final = "auto"
-Precision = Literal["fp32", "fp16", "bf16", "int8"]
-AskedPrecision = Literal["fp32", "fp16", "bf16", "int8", "auto"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
+AskedPrecision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "auto"]
 # The value of an input that is a constant: a number, or a list of them for an input of one dimension.
 Constant = float | list[float]
 _MOST_TRIALS = 10**9 - 1  # more would fit in no file, and the planner computes with them
@@ -121,7 +121,8 @@ class JobOptions:
     )
     precision: AskedPrecision = _option(
         "fp32",
-        "What convolutions and products are computed in. fp16: for tensor cores (cuda only). bf16: for CPUs, fast with"
+        "What convolutions and products are computed in. fp16 and tf32: for tensor cores (cuda only); tf32 rounds the"
+        " operands of float32 to 10 bits of a fraction. bf16: for CPUs, fast with"
         " AMX-BF16 or AVX512-BF16. int8: quantises the model, which needs --calibrate (CPUs only). auto: int8 with"
         " --calibrate, else bf16 where the CPU has instructions for it, else fp32.",
     )

@@ -223,6 +223,10 @@ class ExportSettings:
         float,
         at_least(0.0, "The same with `--precision fp16`."),
     ] = 2e-2
+    tolerance_tf32: Annotated[
+        float,
+        at_least(0.0, "The same with `--precision tf32`."),
+    ] = 1e-2
     tolerance_bf16: Annotated[
         float,
         at_least(0.0, "The same with `--precision bf16`."),

@@ -135,7 +135,7 @@ def _request(
 
 def _tolerance(config: Config, precision: Precision) -> float:
     limits = config.export
-    other = {"fp16": limits.tolerance_fp16, "bf16": limits.tolerance_bf16}
+    other = {"fp16": limits.tolerance_fp16, "tf32": limits.tolerance_tf32, "bf16": limits.tolerance_bf16}
     return other.get(precision, limits.tolerance)  # in int8, it is compared with the quantised model
 
 

@@ -17,6 +17,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, TensorIntrin
 
 from autotune.errors import DamagedFile
+from autotune.tvm_backend.cuda.tf32 import ALLOWED
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 from autotune.tvm_backend.types import IRModule, PlainTrace, PrimExpr, PrimFunc, Stmt
 
@@ -36,8 +37,9 @@ _LOWERED = re.compile(
     r'|tirx\.atomic_add|tirx\.tvm_storage_sync "(shared|global)"'
 )
 _OPENS_SCOPE = frozenset({"thread_extent", "pragma_scope"})
+_OURS = (MOST_THREADS, ALLOWED)  # attributes with a number
 _ATTRIBUTES = frozenset(
-    {"global_symbol", "op_pattern", "s_tir", "tirx.noalias", "tirx.is_scheduled", "layout_free_buffers", MOST_THREADS}
+    {"global_symbol", "op_pattern", "s_tir", "tirx.noalias", "tirx.is_scheduled", "layout_free_buffers", *_OURS}
 )
 _NAME = "main"
 
@@ -57,8 +59,8 @@ def check_program(module: IRModule) -> None:
     attributes = dict(function.attrs or {})
     if unknown := sorted({str(key) for key in attributes} - _ATTRIBUTES):
         raise ValueError(f"it has the attribute {unknown[0]!r}, which no lowering of a model makes")
-    if not isinstance(attributes.get(MOST_THREADS, 1), int):
-        raise ValueError(f"its {MOST_THREADS!r} is no number")
+    if wrong := [name for name in _OURS if not isinstance(attributes.get(name, 1), int)]:
+        raise ValueError(f"its {wrong[0]!r} is no number")
     if str(attributes.get("global_symbol", _NAME)) != _NAME:
         raise ValueError(f"its symbol is {attributes['global_symbol']!r}")
     if unknown := sorted(call for call in outside_calls(function) if not _LOWERED.fullmatch(call)):

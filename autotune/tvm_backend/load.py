@@ -107,6 +107,8 @@ def load_tvm(target_kind: str) -> None:
             compiler.find_compiler()
     importlib.import_module("tvm.s_tir.meta_schedule")
     _register()
+    if target_kind == "cuda":
+        _register_for_gpus()
 
 
 def _register() -> None:
@@ -117,6 +119,13 @@ def _register() -> None:
 
     for module in (registry, schedules, intrinsics, instructions):
         module.register()
+
+
+def _register_for_gpus() -> None:
+    from autotune.tvm_backend.cuda import tf32
+
+    with _stacks_without_source():
+        tf32.register()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from autotune.devices import Board, Device, for_target
 from autotune.errors import BadTarget, InvalidData, first_line
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_flags
+from autotune.options import Precision
 from autotune.settings import NAMED_TARGETS
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.load import load_intrinsics
@@ -21,7 +22,8 @@ from autotune.tvm_backend.types import Target
 
 _LISTS = ("keys", "libs", "mattr")  # options of a target that have several values
 DEFAULT_CUDA_ARCH = "sm_80"
-_FIRST_TENSOR_CORES = 75  # MetaSchedule's rules begin with this architecture
+# The first architectures for whose tensor cores there are rules: those of MetaSchedule, and ours.
+_FIRST_TENSOR_CORES: Mapping[Precision, int] = {"fp16": 75, "tf32": 80}
 # With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
 _ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
 _CUDA_LIMITS = {
@@ -94,16 +96,17 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
     return ResolvedTarget(complete, device.log_kind().key, complete)
 
 
-def check_tensor_cores(description: Mapping[str, Any]) -> None:
-    """Check that a target is a GPU on which TVM uses tensor cores.
+def check_tensor_cores(description: Mapping[str, Any], precision: Precision) -> None:
+    """Check that a target is a GPU whose tensor cores compute in a precision, fp16 or tf32.
 
     Raises:
         BadTarget: It is not.
     """
     arch = str(description.get("arch", ""))
-    if description["kind"] != "cuda" or int(arch.removeprefix("sm_") or 0) < _FIRST_TENSOR_CORES:
-        least = f"sm_{_FIRST_TENSOR_CORES}"
-        raise BadTarget(f"--precision fp16 is for tensor cores, which TVM uses from {least} on; the target is {arch}")
+    least = _FIRST_TENSOR_CORES[precision]
+    if description["kind"] != "cuda" or int(arch.removeprefix("sm_") or 0) < least:
+        where = f"which are used from sm_{least} on; the target is {arch}"
+        raise BadTarget(f"--precision {precision} is for tensor cores, {where}")
 
 
 def tvm_target(description: Mapping[str, Any]) -> Target:

@@ -6,10 +6,10 @@
 The layers are those of Chameleon's table 5 (Ahn et al., ICLR 2020). A whole design space has 10^6 to 10^12
 configurations. The grid has one sketch of it, and a few values of each knob: those of the best of 32 configurations
 that are drawn first, and others that are drawn. Each configuration is built and timed as in a job, with one thread, in
-an order that is drawn, too: a grid that time ended has a sample. One that gives the same program as an earlier one has
-its time. The result is `NAME_T4.json.gz` in the format T4, in which a tile is a list. A later call goes on where an
-earlier one ended, with the same grid or a larger one. It takes a second a configuration, on a machine that should be
-idle, and longer for VGG-16's layers.
+an order that is drawn, too, until there are enough: the file has a sample of the grid. One that gives the same program
+as an earlier one has its time. The result is `NAME_T4.json.gz` in the format T4, in which a tile is a list. A later
+call goes on where an earlier one ended, with the same grid or a larger one. It takes a second a configuration, on a
+machine that should be idle, and longer for VGG-16's layers.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ LAYERS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", nargs="+", choices=sorted(LAYERS), default=sorted(LAYERS))
-    parser.add_argument("--trials", type=int, default=2000, help="configurations of a layer")
+    parser.add_argument("--trials", type=int, default=2000, help="configurations of a layer, or some more")
     parser.add_argument("--minutes", type=float, default=20.0, help="time of a layer")
     parser.add_argument("--output", type=Path, default=SPACES)
     options = parser.parse_args()
@@ -122,7 +122,7 @@ def sample(name: str, path: Path, trials: int, until: float) -> None:
     missing = [item for item in bench.grid(tuple(results[0]["index"]), trials) if item not in done]
     began = time.monotonic()
     for first in range(0, len(missing), GROUP):
-        if time.monotonic() > until:
+        if time.monotonic() > until or len(results) >= trials:
             break
         results += bench.measure(missing[first : first + GROUP])
         write(path, results)
@@ -158,6 +158,7 @@ class LayerBench:
         self.program = max(programs, key=lambda program: Knobs(program, self.target).space.size)
         self.knobs = Knobs(self.program, self.target)
         self._times: dict[str, ItemResult] = {}
+        self._valid_ones: dict[Configuration, bool] = {}
 
     def grid(self, best: Configuration, size: int) -> list[Configuration]:
         """Return the configurations of the grid around one, in an order that is drawn: `size` valid ones, or more."""
@@ -187,8 +188,14 @@ class LayerBench:
 
     def _valid(self, kept: Sequence[Sequence[int]]) -> list[Configuration]:
         rows = np.stack(np.meshgrid(*kept, indexing="ij"), axis=-1).reshape(-1, len(kept))
-        everything = [tuple(row) for row in rows.tolist()]
-        return [item for item in everything if (applied := self.knobs.apply(item)) and applied.configuration == item]
+        return [item for item in map(tuple, rows.tolist()) if self._is_valid(item)]
+
+    def _is_valid(self, item: Configuration) -> bool:
+        """Whether a schedule has just this configuration. Asking takes a millisecond, so that answers are kept."""
+        if item not in self._valid_ones:
+            applied = self.knobs.apply(item)
+            self._valid_ones[item] = applied is not None and applied.configuration == item
+        return self._valid_ones[item]
 
     def measure(self, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
         """Return results in T4 for configurations."""

@@ -99,7 +99,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="jobs for CUDA")
     parser.add_argument("--workspace", type=Path, default=Path("."))
     parser.add_argument("--turns", type=int, default=5, help="processes of each way")
-    parser.add_argument("--tf32", action="store_true", help="let torch and ONNX Runtime use TF32; ours never does")
+    parser.add_argument(
+        "--tf32",
+        action="store_true",
+        help="let torch and ONNX Runtime use TF32; ours does in jobs with --precision tf32",
+    )
     return parser.parse_args()
 
 
@@ -132,7 +136,7 @@ def measured(workspace: Workspace, paths: JobPaths, options: argparse.Namespace)
             threads = capacity.threads(config)
             tolerance = config.export.tolerance_fp16
             times = compared(submitted(paths, spec)[0], spec, ways, missing, options.turns, threads, tolerance)
-            limits = gpu_roofline(open_device(gpus.KIND), model.target, half=spec.precision == "fp16")
+            limits = gpu_roofline(open_device(gpus.KIND), model.target, spec.precision)
             tasks = task_shares(model, spec, best, limits)
             return Found(spec.name, gpu.name, spec.precision, times, missing, tasks)
 

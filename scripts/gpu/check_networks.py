@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Tune and export whole networks for CUDA on a CPU, with every kernel computed and every check on.
 
-    python scripts/gpu/check_networks.py resnet18 resnet18:fp16 --trials 24      # some ten minutes each
+    python scripts/gpu/check_networks.py resnet18:tf32 resnet18:fp16 --trials 24      # some ten minutes each
 
 The stand-in of tests/cuda_stand_in is the GPU. Candidates are verified one by one, and the library as a whole against
 ONNX Runtime. Nothing is learnt of times. Needs g++ 12 on x86-64, and no GPU.
@@ -47,7 +47,7 @@ repeats = 1
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("networks", nargs="+", metavar="NETWORK[:fp16]")
+    parser.add_argument("networks", nargs="+", metavar="NETWORK[:PRECISION]")
     parser.add_argument("--trials", type=int, default=24, help="of each network (default: 24)")
     options = parser.parse_args()
     if problem := image.missing():

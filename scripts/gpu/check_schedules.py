@@ -5,8 +5,8 @@
 
 Each schedule is compiled as a candidate would be, and its kernels run on the stand-in of tests/cuda_stand_in. What they
 compute is compared with the task without a schedule. Then the same launches run under ThreadSanitizer and under
-AddressSanitizer, each with threads in a random order. A mutant is a kernel without one of its barriers, which
-ThreadSanitizer should complain about; some barriers are not needed. Needs g++ 12 on x86-64, and no GPU.
+AddressSanitizer, each with threads in a random order. A mutant is a kernel of more than a warp without one of its
+barriers, which ThreadSanitizer should complain about; some barriers are not needed. Needs g++ 12 on x86-64, and no GPU.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from cuda_stand_in.on_cpu import check, image  # noqa: E402
 
 ARCH = "sm_90"
 BARRIER = "__syncthreads();"
+WARP = 32
 RUN_LIMIT_S = 120.0
 WITHIN = "AUTOTUNE_CHECKING_IN"  # set in the process that has the stand-in in its loader's path
 
@@ -69,6 +70,11 @@ def tasks() -> dict[str, Callable[[], Any]]:
         w = tensor("w", 32, 16, 3, 3)
         return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout="NCHW"))]
 
+    def channels_last() -> Any:
+        x = tensor("x", 1, 14, 14, 16)
+        w = tensor("w", 32, 3, 3, 16)
+        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout="NHWC", kernel_layout="OHWI"))]
+
     def depthwise() -> Any:
         x = tensor("x", 1, 32, 14, 14)
         w = tensor("w", 32, 1, 3, 3)
@@ -97,7 +103,9 @@ def tasks() -> dict[str, Callable[[], Any]]:
         "product_fp16": lambda: product("float16"),
         "few_rows_fp32": lambda: product("float32", 16, 512),  # some schedules split the sum among blocks
         "few_rows_fp16": lambda: product("float16", 16, 512),
+        "product_tf32": lambda: product("float32"),
         "convolution": convolution,
+        "convolution_tf32": channels_last,
         "depthwise": depthwise,
         "softmax": softmax,
         "layer_norm": layer_norm,
@@ -106,14 +114,16 @@ def tasks() -> dict[str, Callable[[], Any]]:
     }
 
 
-def schedules(program: Any, target: Any, count: int) -> Iterator[Any]:
-    """Random schedules that pass the postprocessors, as a search would propose them."""
+def schedules(program: Any, target: Any, count: int, mark: str) -> Iterator[Any]:
+    """Random schedules whose trace has a mark and that pass the postprocessors, as a search would propose them."""
     from autotune.tvm_backend.search.design_space import tune_context
 
     made = 0
     for seed in range(1, 20 * count + 20):
         context = tune_context(program, target, seed=seed)
         for schedule in context.generate_design_space():
+            if mark not in str(schedule.trace):
+                continue
             schedule.enter_postproc()
             if made < count and all(rule.apply(schedule) for rule in context.space_generator.postprocs):
                 made += 1
@@ -137,18 +147,20 @@ class Checker:
         for sanitizer in ("thread", "address"):
             check.compile_parts(folder / sanitizer, sanitizer)  # type: ignore[arg-type]
 
-    def kind(self, tensors: Any, count: int) -> Tally:
-        """Check random schedules of one task."""
+    def kind(self, tensors: Any, in_tf32: bool, count: int) -> Tally:
+        """Check random schedules of one task, or those of its schedules that are in TF32."""
         import tvm
         from tvm import te
 
+        from autotune.tvm_backend.cuda import tf32
         from autotune.tvm_backend.kernels import verify
 
         function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
         program = tvm.IRModule({"main": function})
+        program = tf32.allow(program) if in_tf32 else program
         truth = verify.compute(program, self.description["host"])
         tally = Tally()
-        for scheduled in schedules(program, self.target, count):
+        for scheduled in schedules(program, self.target, count, tf32.MARK if in_tf32 else ""):
             tally.schedules += 1
             self._one(scheduled, truth, tally)
         return tally
@@ -168,9 +180,10 @@ class Checker:
         tally.races += bool(races)
         tally.out_of_bounds += bool(overflows)
         tally.problems += races[:1] + overflows[:1]
-        if tally.mutants < self.mutants and BARRIER in source and not races:
+        mutant = self._mutant(source) if tally.mutants < self.mutants and not races else ""
+        if mutant:
             tally.mutants += 1
-            tally.caught += bool(self._complaints(self._mutant(source), "thread"))
+            tally.caught += bool(self._complaints(mutant, "thread"))
 
     def _build(self, scheduled: Any, library: Path) -> str:
         from autotune.tvm_backend.cuda import compiler
@@ -188,7 +201,7 @@ class Checker:
             build_library(scheduled, self.target, library)
         finally:
             compiler.compile_source = compile_source
-        return compiler.EIGHT_HALVES + seen[0]
+        return compiler.completed(seen[0])
 
     def _verify(self, library: Path, truth: Any) -> str:
         """Run the kernels in a process that may die of it, and note their launches; return what is wrong."""
@@ -217,9 +230,18 @@ class Checker:
         return check.complaints(program, self.launches, seed=self.random.randrange(1 << 20))
 
     def _mutant(self, source: str) -> str:
+        """Return the source without one barrier; empty where none is in a kernel of more than a warp."""
         places = [match.start() for match in re.finditer(re.escape(BARRIER), source)]
-        place = self.random.choice(places)
+        needed = [place for place in places if _threads(source[:place]) > WARP]
+        if not needed:
+            return ""
+        place = self.random.choice(needed)
         return source[:place] + source[place + len(BARRIER) :]
+
+
+def _threads(before: str) -> int:
+    """The threads of a block of the last kernel that begins in a part of a source."""
+    return int(re.findall(r"__launch_bounds__\((\d+)\)", before)[-1])
 
 
 def table(tallies: dict[str, Tally]) -> str:
@@ -261,7 +283,7 @@ def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
         if kinds and kind not in kinds:
             continue
         begun = time.monotonic()
-        tallies[kind] = checker.kind(tensors(), count)
+        tallies[kind] = checker.kind(tensors(), kind.endswith("tf32"), count)
         print(table({kind: tallies[kind]}).splitlines()[-1], f"{time.monotonic() - begun:.0f} s", file=sys.stderr)
         for problem in tallies[kind].problems:
             print(f"  {problem}", file=sys.stderr)

@@ -5,10 +5,10 @@
 
 A kernel takes STARTED_US, and the longest of three: its operations at the rate of the multiprocessors that it fills,
 its bytes from memory, and its steps one after the other. In fp32 the rate is the best that `search/occupancy.py`
-estimates for DRAWN random schedules. In fp16 a block computes 32 by 32 results, and tensor cores reach at most REACHED
-of their peak. Every network is forecast with sums split among blocks and without. The floor is what no kernel can beat:
-all operations at the peak of the GPU, or all bytes from memory. The peaks are those of NVIDIA's data sheet of the H100
-SXM. The other constants are assumptions; none was measured.
+estimates for DRAWN random schedules. On tensor cores a block computes 32 by 32 results, and they reach at most
+REACHED of their peak. Every network is forecast with sums split among blocks and without. The floor is what no kernel
+can beat: all operations at the peak of the GPU, or all bytes from memory. The peaks are those of NVIDIA's data sheet of
+the H100 SXM. The other constants are assumptions; none was measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from autotune.tvm_backend.load import load_for_tuning
 
 MULTIPROCESSORS = 132
 FP32_GFLOPS = 67e3
-TENSOR_GFLOPS = 989e3
+TENSOR_GFLOPS = {"tf32": 494.5e3, "fp16": 989e3}
 GB_PER_S = 3350.0
 STARTED_US = 2.0  # of a kernel in a graph, from the end of the one before
 L2_GB_PER_S = 5500.0
@@ -41,7 +41,7 @@ TERMS_OF_A_STEP = 64
 TILE = 32 * 32
 DRAWN = 3000
 
-Precision = Literal["fp32", "fp16"]
+Precision = Literal["fp32", "tf32", "fp16"]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Kernel:
 
     @property
     def floor_us(self) -> float:
-        peak = TENSOR_GFLOPS if self.precision == "fp16" else FP32_GFLOPS
+        peak = TENSOR_GFLOPS.get(self.precision, FP32_GFLOPS)
         return max(self.gflop / peak, self._memory) * 1e6
 
     @property
@@ -121,7 +121,7 @@ class Kernel:
         blocks = math.ceil(results / TILE) * shares
         fill = blocks / (math.ceil(blocks / MULTIPROCESSORS) * MULTIPROCESSORS)
         serial = terms / shares / TERMS_OF_A_STEP * STEP_US
-        return max(self.gflop / TENSOR_GFLOPS / REACHED / fill * 1e6, serial)
+        return max(self.gflop / TENSOR_GFLOPS[self.precision] / REACHED / fill * 1e6, serial)
 
     def _rates(self, target: Any) -> dict[int, float]:
         """The best estimate as a part of the peak, by the number of blocks that share a sum."""
@@ -153,8 +153,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in options.networks:
             path = models.write(name, Path(folder))
-            for precision in ("fp32", "fp16"):
-                expected = forecast(path, precision)  # type: ignore[arg-type]
+            for precision in get_args(Precision):
+                expected = forecast(path, precision)
                 times = " | ".join(f"{ms:.3f}" for ms in (expected.floor, expected.usual, expected.split))
                 print(f"| {name} | {precision} | {expected.kernels} | {times} |")
 

@@ -5,8 +5,8 @@
 #   scripts/gpu/prove.sh A        versions, clocks, and what torch reaches: products, ResNet-18 and 50
 #   scripts/gpu/prove.sh B        compilers, doctor, the GPU's tests; an MLP and ResNet-18 from submit to export; two jobs at once;
 #                                 ResNet-18 beside torch and ONNX Runtime, as far as they are installed
-#   scripts/gpu/prove.sh C        ResNet-50, a BERT layer, a 4096-cubed product; ResNet-18 in fp16; all of them beside the others;
-#                                 four jobs at once; a prior from all of these trials
+#   scripts/gpu/prove.sh C        ResNet-50, a BERT layer, a 4096-cubed product; ResNet-18 in fp16 and TF32; all of them beside
+#                                 the others; four jobs at once; a prior from all of these trials
 #   scripts/gpu/prove.sh tables   prints what is there for docs/guides/gpus.md, and says what was not run
 #
 # Each step leaves RESULTS/STEP.txt; a part that is called again goes on after the last finished step. A step ends after
@@ -22,7 +22,8 @@ trials=${TRIALS:-400}
 python=${PYTHON:-python3}
 steps_A=(versions clocks products torch_resnet18 torch_resnet50)
 steps_B=(compilers doctor tests mlp resnet18 pair bench_resnet18)
-steps_C=(resnet50 bert_layer product resnet18_fp16 bench_resnet50 bench_bert_layer bench_product bench_resnet18-fp16 four prior)
+steps_C=(resnet50 bert_layer product resnet18_fp16 resnet18_tf32
+    bench_resnet50 bench_bert_layer bench_product bench_resnet18-fp16 bench_resnet18-tf32 four prior)
 mkdir -p "$results/workspace"
 [ -d "$site/packages" ] && export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
@@ -94,13 +95,16 @@ four() {
 }
 
 bench() {
-    submitted "$1" "$trials" "${1%-fp16}" "$([[ $1 == *-fp16 ]] && echo fp16 || echo fp32)" &&
-        "$python" scripts/gpu/bench_gpu.py "$1" --workspace "$results/workspace"
+    local precision=fp32 others=()
+    [[ $1 == *-fp16 ]] && precision=fp16
+    [[ $1 == *-tf32 ]] && precision=tf32 && others=(--tf32)
+    submitted "$1" "$trials" "${1%-"$precision"}" "$precision" &&
+        "$python" scripts/gpu/bench_gpu.py "$1" --workspace "$results/workspace" "${others[@]}"
 }
 
 prior() {
     for name in mlp resnet18 resnet50 bert_layer product; do submitted "$name" "$trials" || return; done
-    submitted resnet18-fp16 "$trials" resnet18 fp16 || return
+    for precision in fp16 tf32; do submitted "resnet18-$precision" "$trials" resnet18 "$precision" || return; done
     "$python" scripts/models/train_prior.py "$results/workspace" --target cuda --output "$results/cuda.ubj.xz"
 }
 
@@ -136,7 +140,8 @@ part_C() {
         step "$name" tune "$name" "$trials"
     done
     step resnet18_fp16 tune resnet18-fp16 "$trials" resnet18 fp16
-    for name in resnet50 bert_layer product resnet18-fp16; do
+    step resnet18_tf32 tune resnet18-tf32 "$trials" resnet18 tf32
+    for name in resnet50 bert_layer product resnet18-fp16 resnet18-tf32; do
         step "bench_$name" bench "$name"
     done
     step four four

@@ -60,7 +60,8 @@ def transformer(net: Any) -> Any:
 
 FP16_TOLERANCE = 2e-2
 FP32_TOLERANCE = 1e-4
-TRIALS = {"networks": 28, "product": 4}
+TF32_TOLERANCE = 1e-2
+TRIALS = {"networks": 28, "product": 4, "image": 4}
 NETWORKS: dict[str, Callable[[Any], Any]] = {
     "mlp": make_models.mlp,
     "tiny_cnn": make_models.tiny_cnn,
@@ -88,14 +89,15 @@ def all_in_one() -> onnx.ModelProto:
 
 @pytest.fixture(scope="session")
 def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
-    """A workspace in which all networks were tuned in fp32, and a product in fp16."""
+    """A workspace in which all networks were tuned in fp32, a product in fp16, and a convolution in TF32."""
 
     def make(folder: Path) -> None:
         user = make_user(folder)
         user.settle(SETTINGS)
         onnx.save(all_in_one(), str(folder / "networks.onnx"))
         onnx.save(model_of("product", product), str(folder / "product.onnx"))
-        for name, precision in ("networks", "fp32"), ("product", "fp16"):
+        onnx.save(model_of("image", convolution), str(folder / "image.onnx"))
+        for name, precision in ("networks", "fp32"), ("product", "fp16"), ("image", "tf32"):
             budget = ("--trials", TRIALS[name], "--trials-per-round", 2)
             user.ok("submit", folder / f"{name}.onnx", "--target", "cuda", "--precision", precision, *budget)
         user.ok("daemon", "run", "--drain")
@@ -105,7 +107,8 @@ def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
 
 
 @pytest.mark.parametrize(
-    ("name", "outputs", "tolerance"), [("networks", 6, FP32_TOLERANCE), ("product", 1, FP16_TOLERANCE)]
+    ("name", "outputs", "tolerance"),
+    [("networks", 6, FP32_TOLERANCE), ("product", 1, FP16_TOLERANCE), ("image", 1, TF32_TOLERANCE)],
 )
 def test_a_library_for_a_gpu_computes_what_onnx_runtime_does(tuned, computing_gpu, name, outputs, tolerance, tmp_path):
     assert len(onnx.load(str(tuned.root / f"{name}.onnx")).graph.output) == outputs

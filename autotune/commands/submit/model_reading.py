@@ -100,8 +100,8 @@ def _with_int8(options: TuningOptions) -> TuningOptions:
 def _check_precision(precision: AskedPrecision, target: str) -> None:
     if precision not in get_args(AskedPrecision):
         raise BadInput(f"precision is {precision!r}; give {' or '.join(get_args(AskedPrecision))}")
-    if precision == "fp16" and target_kind(target) != KIND:
-        raise BadInput(f"--precision fp16 is for GPUs, whose tensor cores compute it; the target is {target}")
+    if precision in ("fp16", "tf32") and target_kind(target) != KIND:
+        raise BadInput(f"--precision {precision} is for GPUs, whose tensor cores compute it; the target is {target}")
     if precision == "bf16" and target_kind(target) == KIND:
         raise BadInput(f"--precision bf16 is for CPUs; the target is {target}, for which there is fp16")
     if precision == "int8" and target_kind(target) == KIND:

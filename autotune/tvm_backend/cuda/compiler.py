@@ -31,6 +31,24 @@ static __device__ inline uint4 make_uint4(Half a, Half b, Half c, Half d, Half e
   return both.packed;
 }
 """
+# The fragments that `autotune.tvm_backend.cuda.tf32` has TVM write. Loading them rounds.
+TF32_FRAGMENTS = """\
+#include <mma.h>
+namespace nvcuda {
+namespace wmma {
+template <class Use, class Layout>
+class fragment<Use, 16, 16, 8, half, Layout> : public fragment<Use, 16, 16, 8, precision::tf32, Layout> {};
+template <class Use, class Layout>
+static __device__ inline void load_matrix_sync(fragment<Use, 16, 16, 8, half, Layout>& matrix, const float* memory,
+                                               unsigned stride) {
+  fragment<Use, 16, 16, 8, precision::tf32, Layout>& same = matrix;
+  load_matrix_sync(same, memory, stride);
+  for (int i = 0; i < matrix.num_elements; ++i) matrix.x[i] = __float_to_tf32(matrix.x[i]);
+}
+}  // namespace wmma
+}  // namespace nvcuda
+"""
+_TF32_MARK = "16, 16, 8, half"
 _INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
 
@@ -76,6 +94,11 @@ def _nvrtc_problem() -> str:
     return "" if runtime.include_folders() else "no CUDA headers"
 
 
+def completed(source: str) -> str:
+    """Return CUDA source as TVM generates it, with what it takes for granted."""
+    return EIGHT_HALVES + (TF32_FRAGMENTS if _TF32_MARK in source else "") + source
+
+
 def compile_source(source: str, arch: str) -> bytes:
     """Compile CUDA source as TVM generates it, without fast math.
 
@@ -93,7 +116,7 @@ def compile_source(source: str, arch: str) -> bytes:
 
     compiler = find_compiler()
     _lead_tvm(compiler)
-    source = EIGHT_HALVES + source
+    source = completed(source)
     suffix = arch.removeprefix("sm_")
     if compiler.tool == "nvrtc":
         options = [f"-I{folder}" for folder in runtime.include_folders()]

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.target import codegen
 
 from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructions
+from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.integer.amx import with_tiles
 from autotune.tvm_backend.integer.intrinsics import has
 from autotune.tvm_backend.kernels.flat_formulas import write_around
@@ -52,6 +53,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
 
 _ANY_CPU: tuple[Pass, ...] = (write_around, keep_on_stack, announce_extents)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
+_GPU_CODE: tuple[Pass, ...] = (with_fragments,)
 _X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
 
 
@@ -62,7 +64,7 @@ def pipeline(target: Target) -> str:
         target: The target.
     """
     if target.kind.name == "cuda":
-        tirx.register_tir_pipeline("autotune-cuda", partial(_passes, (), before=_GPU))
+        tirx.register_tir_pipeline("autotune-cuda", partial(_passes, _GPU_CODE, before=_GPU))
         return "autotune-cuda"
     if target.kind.name != "llvm":
         return "default"

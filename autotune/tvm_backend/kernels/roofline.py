@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import te
 
+from autotune.options import Precision
 from autotune.tvm_backend.bfloat16 import elements, instructions
 from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
 from autotune.tvm_backend.integer import intrinsics
@@ -31,6 +32,7 @@ _MEASURED_S = 0.5  # of each; at first both threads of TVM's pool may share one 
 # Multiply-adds of fp16 that are summed in fp32, a cycle of a multiprocessor: NVIDIA's figures for data centres. GPUs
 # for games have half of it.
 _TENSOR_CORES = {"sm_75": 512, "sm_80": 1024, "sm_86": 512, "sm_89": 512, "sm_90": 2048, "sm_100": 4096}
+_SHARES_OF_HALF = {"fp16": 1, "tf32": 0.5}
 _COPIED_BYTES = 2**29  # several times the largest L2 cache
 _COPIES = 4
 _COPY_RUNS = 8
@@ -141,22 +143,27 @@ def _keep_in_registers(schedule: Schedule) -> None:
     schedule.unroll(chain)
 
 
-def gpu_roofline(device: Device, target: Target, *, half: bool = False, copied: int = _COPIED_BYTES) -> Roofline | None:
+def gpu_roofline(
+    device: Device, target: Target, precision: Precision = "fp32", *, copied: int = _COPIED_BYTES
+) -> Roofline | None:
     """Return the limits of a GPU at its highest clock.
 
     Args:
         device: The TVM device.
         target: The target, for its architecture.
-        half: Whether products are computed in fp16 by tensor cores, and not in fp32.
+        precision: In what products are computed: by tensor cores in fp16 and tf32.
         copied: How many bytes are copied to measure the memory; twice as many are allocated.
 
     Returns:
         None if the rate of the architecture's tensor cores is not known.
     """
     arch = str(target.attrs["arch"])
-    rate = _TENSOR_CORES.get(arch) if half else multiprocessors(target).multiply_adds
+    rate: float | None = multiprocessors(target).multiply_adds
+    if precision in _SHARES_OF_HALF:
+        rate = _TENSOR_CORES.get(arch)
     if rate is None:
         return None
+    rate *= _SHARES_OF_HALF.get(precision, 1)
     gflops = 2 * rate * int(device.multi_processor_count) * int(device.max_clock_rate) / 1e6  # the clock is in kHz
     return Roofline(gflops, 2 * copied / _copy_s(device, copied) / 1e9)
 

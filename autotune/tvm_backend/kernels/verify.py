@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autotune.errors import WrongResult
 from autotune.storage.atomic import make_folders, publish_bytes
 from autotune.tvm_backend.bfloat16.elements import DTYPE, numbers, rounded
+from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.types import Device, DeviceArray, IRModule, Kernel
 from autotune.tvm_backend.vector_math import registry
 
@@ -31,6 +32,8 @@ Array = npt.NDArray[Any]
 FORMAT = ("autotune-reference", 1)
 # The allowed error relative to the largest value of the output: a schedule may add in another order.
 _TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 3e-2, DTYPE: 1e-2}
+_TF32 = 2e-3  # the inputs are exact in it, but not what is computed from them before a product
+_TF32_LOST_BITS = 13  # of the fraction of a float32
 _COARSE = 0.1  # of other floats: fp8
 _ROUNDED = 1e-3  # the fraction of an integer output that may differ if it was computed from floats
 _PERIOD = 65_521  # a prime: inputs that repeat with it never line up with a tile
@@ -53,6 +56,7 @@ class Reference:
             logarithm.
         indexes: Whether integer inputs are zero. They are if the task uses values as indices: random ones could be out
             of bounds.
+        tf32: Whether products may be computed in TF32, in which floats among the inputs are exact then.
         problem: Why the task cannot be checked; empty if it can.
         tries: How often that was found out.
     """
@@ -61,6 +65,7 @@ class Reference:
     outputs: Mapping[int, Array] = field(default_factory=dict)
     positive: bool = False
     indexes: bool = False
+    tf32: bool = False
     problem: str = ""
     tries: int = 1
 
@@ -81,11 +86,11 @@ def compute(program: IRModule, description: Mapping[str, Any]) -> Reference:
     target = tvm.target.Target({**description, "opt-level": 1, "jit": "orcjit"})
     with registry.library_functions():
         main = tvm.driver.build(program, target=target)["main"]
-    args = _arguments(program)
     indexes = bool(_NESTED_INDEX.search(program.script()))
-    reference = _run(main, args, False, indexes)
+    asked = Reference(_arguments(program), indexes=indexes, tf32=tf32.is_allowed(program))
+    reference = _run(main, asked)
     if not all(np.isfinite(array).all() for array in reference.outputs.values()):
-        reference = _run(main, args, True, indexes)
+        reference = _run(main, replace(asked, positive=True))
     return reference
 
 
@@ -94,34 +99,40 @@ def _arguments(program: IRModule) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((str(item.dtype), tuple(int(dim) for dim in item.shape)) for item in arguments)
 
 
-def _run(main: Kernel, args: tuple[tuple[str, tuple[int, ...]], ...], positive: bool, indexes: bool) -> Reference:
-    inputs = _inputs(args, positive, indexes)
+def _run(main: Kernel, asked: Reference) -> Reference:
+    """Return a reference with the outputs of a kernel for its inputs."""
+    inputs = _inputs(asked)
     tensors = [tvm.runtime.tensor(array) for array in inputs]
     main(*tensors)
     left = [tensor.numpy() for tensor in tensors]
     changed = [index for index, array in enumerate(inputs) if array.tobytes() != left[index].tobytes()]
-    return Reference(args, {index: left[index] for index in changed}, positive, indexes)
+    return replace(asked, outputs={index: left[index] for index in changed})
 
 
-def _inputs(args: Sequence[tuple[str, tuple[int, ...]]], positive: bool, indexes: bool) -> list[Array]:
+def _inputs(reference: Reference) -> list[Array]:
     """Draw the arguments from their seed: normally distributed floats, small integers, and booleans.
 
     Elements of uint16 are floats too, in bfloat16: as small integers they would stand for numbers near zero.
     """
     rng = np.random.default_rng(_SEED)
     normal = rng.standard_normal(_PERIOD, np.float32)
-    values: dict[str, Array] = {"f": np.abs(normal) + np.float32(0.1) if positive else normal}
-    values["i"] = rng.integers(0 if positive else -8, 8, _PERIOD)
+    floats = np.abs(normal) + np.float32(0.1) if reference.positive else normal
+    values: dict[str, Array] = {"f": _in_tf32(floats) if reference.tf32 else floats}
+    values["i"] = rng.integers(0 if reference.positive else -8, 8, _PERIOD)
     values["u"] = rng.integers(0, 16, _PERIOD)
     values["b"] = rng.integers(0, 2, _PERIOD)
-    if indexes:
+    if reference.indexes:
         values.update({kind: np.zeros(1, np.int64) for kind in "iu"})
     arrays = []
-    for number, (dtype, dims) in enumerate(args):
-        of_kind = values[np.dtype(dtype).kind] if dtype != DTYPE or indexes else rounded(values["f"])
+    for number, (dtype, dims) in enumerate(reference.args):
+        of_kind = values[np.dtype(dtype).kind] if dtype != DTYPE or reference.indexes else rounded(values["f"])
         shifted = np.roll(of_kind.astype(dtype), 101 * number)  # no two arguments alike
         arrays.append(np.resize(shifted, dims))
     return arrays
+
+
+def _in_tf32(floats: Array) -> Array:
+    return (floats.view(np.uint32) >> _TF32_LOST_BITS << _TF32_LOST_BITS).view(np.float32)
 
 
 def save(path: Path, reference: Reference) -> None:
@@ -137,7 +148,7 @@ def save(path: Path, reference: Reference) -> None:
     buffer = io.BytesIO()
     name, version = FORMAT
     meta = {"format": name, "version": version, "args": reference.args, "positive": reference.positive}
-    meta.update(indexes=reference.indexes, problem=reference.problem, tries=reference.tries)
+    meta.update(indexes=reference.indexes, tf32=reference.tf32, problem=reference.problem, tries=reference.tries)
     arrays = {f"output{index}": array for index, array in reference.outputs.items()}
     np.savez(buffer, allow_pickle=False, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **arrays)
     make_folders(path.parent)
@@ -152,7 +163,7 @@ def load(path: Path) -> Reference | None:
             outputs = {int(name[6:]): stored[name] for name in stored.files if name != "meta"}
             args = tuple((str(dtype), tuple(dims)) for dtype, dims in meta["args"])
         if (meta["format"], meta["version"]) == FORMAT:
-            flags = (bool(meta["positive"]), bool(meta["indexes"]))
+            flags = (bool(meta["positive"]), bool(meta["indexes"]), bool(meta.get("tf32")))
             tries = int(meta.get("tries", 1))
             return Reference(args, outputs, *flags, str(meta["problem"]), tries)
     except Exception:  # whatever is wrong with the file, the reference can be computed again
@@ -178,7 +189,7 @@ class Verifier:
         Raises:
             WrongResult: An output is wrong, an input was changed, or the kernel wrote beyond an argument.
         """
-        inputs = _inputs(self.reference.args, self.reference.positive, self.reference.indexes)
+        inputs = _inputs(self.reference)
         guards = [self._guarded(array) for array in inputs]
         for _ in range(_RUNS_ON_GPU if self._on_gpu else 1):
             for guard, array in zip(guards, inputs, strict=True):
@@ -200,6 +211,8 @@ class Verifier:
         floats = [dtype for dtype, _ in self.reference.args if _is_float(dtype)]
         # One that reads halves may compute in them, on tensor cores say, whatever it writes.
         allowed = max((_TOLERANCE.get(dtype, _COARSE) for dtype in floats), default=None)
+        if allowed is not None and self.reference.tf32:
+            allowed = max(allowed, _TF32)
         for index, guard in enumerate(guards):
             if guard.overwritten():
                 raise WrongResult(f"wrote beyond the bounds of argument {index}")

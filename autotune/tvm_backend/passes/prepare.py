@@ -32,12 +32,12 @@ from tvm.relax.transform import (
 from autotune.options import Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.tvm_backend.bfloat16.packed_operators import bfloat16_kernels
+from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.integer.replace import integer_kernels
 from autotune.tvm_backend.passes.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.passes.constants import fold_constants
 from autotune.tvm_backend.passes.embeddings import read_rows
 from autotune.tvm_backend.passes.fold_scale import fold_scales
-from autotune.tvm_backend.passes.half import half_precision
 from autotune.tvm_backend.passes.in_place import place_parts, share_buffers
 from autotune.tvm_backend.passes.layout import pack_layouts
 from autotune.tvm_backend.passes.matmul import pack_products
@@ -47,6 +47,7 @@ from autotune.tvm_backend.passes.rewrite import op_name
 from autotune.tvm_backend.passes.rows import replace_row_operators
 from autotune.tvm_backend.passes.run_order import order_kernels
 from autotune.tvm_backend.passes.signals import signals_as_images
+from autotune.tvm_backend.passes.tensor_cores import channels_last, half_precision
 from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
 from autotune.tvm_backend.passes.winograd import winograd_pays
 from autotune.tvm_backend.target import vector_registers
@@ -61,7 +62,8 @@ Rewrite = Callable[[IRModule], IRModule]
 def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) -> Sequence[tuple[bool, Rewrite]]:
     """Return the passes in order, each with whether it applies."""
     cpu = target.kind.name == "llvm"
-    tensor_cores = not cpu and precision == "fp16"
+    half = not cpu and precision == "fp16"
+    tensor_float = not cpu and precision == "tf32"
     registers = vector_registers(target)
     pays = partial(winograd_pays, vector=registers[0]) if winograd else None
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
@@ -85,13 +87,15 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes
         (cpu, replace_row_operators),  # softmax and layer normalisation, scheduled
         (cpu, place_parts),  # concatenations and slices without copies
-        (tensor_cores, half_precision),  # convolutions and products in fp16
+        (half, half_precision),  # convolutions and products in fp16
+        (tensor_float, channels_last),
         (True, LegalizeOps()),  # operators become tensor programs
         (True, AnnotateTIROpPattern()),
         (True, FoldConstant()),
         (True, DeadCodeElimination(["main"])),
         (True, partial(fuse, plan=plan)),
         (True, FuseTIR()),
+        (tensor_float, tf32.allow),
         (True, partial(limit_threads, plan=plan, most=threads)),
         (True, DeadCodeElimination(["main"])),
     ]
@@ -116,7 +120,8 @@ def prepare(
         target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
-        precision: In what convolutions and products are computed; `fp16` for GPUs only, `bf16` for CPUs only.
+        precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs
+            only, `bf16` for CPUs only.
         plan: Decides about the operators that it names. The rules decide about the others.
         memory_mb: How much memory activations may take, in megabytes; None for any.
 

@@ -19,7 +19,7 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.integer import amx
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
-from autotune.tvm_backend.search.gpu_sketches import gpu_generator
+from autotune.tvm_backend.search.gpu_sketches import QUIET, gpu_generator
 from autotune.tvm_backend.types import (
     Decision,
     Instruction,
@@ -37,7 +37,7 @@ Tile = tuple[int, ...]
 PARTITIONED = "SamplePartitionedTile"
 _ROOT = "root"
 _MOST_ARGUMENTS = 64
-_QUIET = logging.getLogger("autotune.tvm")
+_QUIET = logging.getLogger(QUIET)
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 _QUIET.setLevel(logging.CRITICAL)

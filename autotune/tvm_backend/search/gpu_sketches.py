@@ -2,11 +2,12 @@
 
 MetaSchedule has two rules for tensor cores. The first, with WMMA, applies wherever the second would, which therefore
 never does: kernels that multiply with `mma.sync`, load fragments with `ldmatrix`, and copy ahead with `cp.async` in a
-pipeline. So a second generator leaves the first of the two rules out.
+pipeline. So a second generator leaves the first of the two rules out. A third has our rule for TF32 in place of both.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from tvm import s_tir
@@ -15,11 +16,13 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import ScheduleError
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
-from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore
+from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ScheduleRule
 
+from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.search.split_reduction import joined, split_schedules
 from autotune.tvm_backend.types import IRModule, Schedule, SpaceGenerator, Target, TuneContext
 
+QUIET = "autotune.tvm"  # the logger that says nothing
 _HALF = "float16"
 _PIPELINED = "mma_sync_m16n8k8"
 _PERMUTED = "permuted_layout"
@@ -36,7 +39,9 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
         return None
     heads = split_schedules(program, target)
     pipelined = _pipelined(usual, program, target)
-    if not heads and pipelined is None:
+    in_tf32 = _in_tf32(usual, program, target)
+    more = [generate for generate in (pipelined, in_tf32) if generate]
+    if not heads and not more:
         return None
 
     def sketches(schedule: Schedule) -> list[Schedule]:
@@ -47,7 +52,7 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
             except ScheduleError:  # a rule for tensor cores does not ask whether it applies to a split sum
                 continue
             made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
-        return [*made, *(pipelined(schedule.mod) if pipelined else [])]
+        return [*made, *(sketch for generate in more for sketch in generate(schedule.mod))]
 
     postprocessors = [*usual.postprocs, *([Compilable()] if pipelined else [])]
     return ms.space_generator.ScheduleFn(sketches, usual.sch_rules, postprocessors, usual.mutator_probs)
@@ -60,17 +65,42 @@ def _pipelined(usual: SpaceGenerator, program: IRModule, target: Target) -> Gene
     if len(for_tensor_cores) < 2 or not _reads_halves(program):
         return None
     others = [rule for rule in rules if not rule.same_as(for_tensor_cores[0])]
+    return _with_rules(others, _PIPELINED, usual, program, target)
+
+
+def _in_tf32(usual: SpaceGenerator, program: IRModule, target: Target) -> Generate | None:
+    """Return what makes the sketches in TF32; None where a program does not allow it."""
+    if not tf32.is_allowed(program):
+        return None
+    others = [rule for rule in usual.sch_rules if not isinstance(rule, MultiLevelTilingTensorCore)]
+    first = next(place for place, rule in enumerate(usual.sch_rules) if isinstance(rule, MultiLevelTilingTensorCore))
+    generate = _with_rules([*others[:first], tf32.rule(), *others[first:]], tf32.MARK, usual, program, target)
+
+    def spread(module: IRModule) -> Sequence[Schedule]:
+        made = generate(module)
+        for schedule in made:
+            tf32.spread_over_banks(schedule)
+        return made
+
+    return spread
+
+
+def _with_rules(
+    rules: Sequence[ScheduleRule], mark: str, usual: SpaceGenerator, program: IRModule, target: Target
+) -> Generate:
+    """Return what makes sketches by other rules than the usual ones, and keeps those whose trace has a mark."""
     generator = ms.space_generator.PostOrderApply(
-        sch_rules=others, postprocs=list(usual.postprocs), mutator_probs=dict(usual.mutator_probs)
+        sch_rules=list(rules), postprocs=list(usual.postprocs), mutator_probs=dict(usual.mutator_probs)
     )
-    ms.TuneContext(program, target=target, space_generator=generator, num_threads=1)  # initialises it
+    quiet = logging.getLogger(QUIET)
+    ms.TuneContext(program, target=target, space_generator=generator, num_threads=1, logger=quiet)  # initialises it
 
     def generate(module: IRModule) -> list[Schedule]:
         try:
             made = generator.generate_design_space(module)
         except ScheduleError:  # a loop cannot be tiled as the rule wants, which does not ask before it tries
             return []
-        return [schedule for schedule in made if _PIPELINED in str(schedule.trace)]
+        return [schedule for schedule in made if mark in str(schedule.trace)]
 
     return generate
 

@@ -14,6 +14,9 @@ struct accumulator {};
 struct row_major {};
 struct col_major {};
 enum layout_t { mem_row_major, mem_col_major };
+namespace precision {
+struct tf32 {};
+}
 constexpr unsigned ALIGNMENT = 32;  // bytes, of what load and store are given
 
 template <class Use, int M, int N, int K, class T, class Layout = void>
@@ -21,7 +24,8 @@ struct fragment {
   using Kept = std::conditional_t<std::is_integral_v<T>, int, float>;
   static constexpr int rows = std::is_same_v<Use, matrix_b> ? K : M;
   static constexpr int columns = std::is_same_v<Use, matrix_a> ? K : N;
-  Kept kept[rows * columns];
+  static constexpr int num_elements = rows * columns;
+  Kept x[num_elements];
 };
 
 struct Load {
@@ -58,14 +62,14 @@ void move(F &matrix, T *memory, unsigned stride, bool by_rows, Move) {
     if (first.stride * sizeof(T) % 16) cuda_on_cpu::fail("a matrix's stride is no multiple of 16 bytes");
     for (int i = 0; i < F::rows; i++)
       for (int j = 0; j < F::columns; j++)
-        Move()(first.matrix->kept[i * F::columns + j],
+        Move()(first.matrix->x[i * F::columns + j],
                first.memory[first.by_rows ? i * first.stride + j : j * first.stride + i]);
   });
 }
 
 template <class Use, int M, int N, int K, class T, class Layout, class V>
 void fill_fragment(fragment<Use, M, N, K, T, Layout> &matrix, V value) {
-  for (auto &element : matrix.kept) element = value;
+  for (auto &element : matrix.x) element = value;
 }
 
 template <class Use, int M, int N, int K, class T, class Layout, class P>
@@ -81,6 +85,15 @@ void load_matrix_sync(fragment<accumulator, M, N, K, T> &matrix, const P *memory
 template <int M, int N, int K, class T, class P>
 void store_matrix_sync(P *memory, const fragment<accumulator, M, N, K, T> &matrix, unsigned stride, layout_t layout) {
   move(matrix, memory, stride, layout == mem_row_major, Store());
+}
+
+/* The nearest number of TF32, which has 10 bits of a fraction; halves away from zero, as `cvt.rna` does. */
+inline float __float_to_tf32(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof x);
+  if (std::isfinite(x)) bits = (bits + 0x1000) & ~0x1fffu;
+  memcpy(&x, &bits, sizeof x);
+  return x;
 }
 
 /* d = a b + c. Products are exact; sums are in fp32 in the order of the inner dimension, where a real tensor core adds
@@ -101,9 +114,9 @@ void mma_sync(fragment<accumulator, M, N, K, D> &d, const fragment<matrix_a, M, 
   cuda_on_cpu::meet(&own, &kind, [](void **lanes) {
     const Brought &it = *static_cast<Brought *>(lanes[0]);
     Out sum = *it.c;
-    cuda_on_cpu::multiply_add(it.a->kept, it.b->kept, sum.kept, M, N, K);
+    cuda_on_cpu::multiply_add(it.a->x, it.b->x, sum.x, M, N, K);
     if constexpr (!std::is_integral_v<D>)
-      for (auto &element : sum.kept) element = static_cast<D>(element);
+      for (auto &element : sum.x) element = static_cast<D>(element);
     *it.d = sum;
   });
 }

@@ -32,15 +32,16 @@ def chip(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arch", "half", "tflops"), [("sm_90", False, 61.8), ("sm_90", True, 989), ("sm_80", True, 495)]
+    ("arch", "precision", "tflops"),
+    [("sm_90", "fp32", 61.8), ("sm_90", "fp16", 989), ("sm_80", "fp16", 495), ("sm_90", "tf32", 495)],
 )
-def test_the_arithmetic_is_that_of_the_multiprocessors_at_the_highest_clock(chip, arch, half, tflops):
-    limits = gpu_roofline(chip, SimpleNamespace(attrs={"arch": arch}), half=half, copied=2**16)
+def test_the_arithmetic_is_that_of_the_multiprocessors_at_the_highest_clock(chip, arch, precision, tflops):
+    limits = gpu_roofline(chip, SimpleNamespace(attrs={"arch": arch}), precision, copied=2**16)
     assert limits.gflops == pytest.approx(tflops * 1e3, rel=0.01)
     assert limits.gb_per_s > 0
 
 
 def test_tensor_cores_of_an_unknown_architecture_have_no_known_limit(chip):
     target = SimpleNamespace(attrs={"arch": "sm_999"})
-    assert gpu_roofline(chip, target, half=True, copied=2**16) is None
+    assert gpu_roofline(chip, target, "tf32", copied=2**16) is None
     assert gpu_roofline(chip, target, copied=2**16) is not None

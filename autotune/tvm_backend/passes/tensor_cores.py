@@ -1,4 +1,4 @@
-"""Compute convolutions and products in fp16 for tensor cores: with sums in fp32, and with the channels innermost."""
+"""Compute convolutions and products on tensor cores: in fp16 with sums in fp32, and with the channels innermost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from autotune.tvm_backend.types import Expr, IRModule
 
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+
+
+def channels_last(mod: IRModule) -> IRModule:
+    """Lay images out with their channels innermost.
+
+    Args:
+        mod: A module before LegalizeOps, with its constants and batch normalisations folded.
+    """
+    return fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(mod))
 
 
 def half_precision(mod: IRModule) -> IRModule:

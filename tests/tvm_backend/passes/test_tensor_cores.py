@@ -1,4 +1,4 @@
-"""Networks in fp16 for tensor cores: what they compute, and what MetaSchedule and the compiler make of them."""
+"""Networks for tensor cores, in fp16 and TF32: what they compute, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tvm import relax
 from autotune import strategies
 from autotune.storage.formats import Candidate
 from autotune.strategies import samplers
-from autotune.tvm_backend.cuda import compiler, cubin, runtime
+from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
 from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.passes.half import half_precision
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.passes.rewrite import op_name
+from autotune.tvm_backend.passes.tensor_cores import channels_last, half_precision
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, propose
@@ -93,6 +93,29 @@ def test_operands_are_fp16_with_the_channels_innermost_and_sums_are_fp32(network
         assert str(call.ty.dtype) == "float32"
     assert {str(call.attrs.data_layout) for call in heavy[:3]} == {"NHWC"}
     assert op_name(calls[-1]) == "relax.matmul", "no digits of the result are lost"
+
+
+def test_in_tf32_everything_stays_float32_with_the_channels_innermost(network):
+    module = channels_last(folded(network))
+    calls = [item.value for block in module["main"].body.blocks for item in block.bindings if op_name(item.value)]
+    assert {str(call.ty.dtype) for call in calls} == {"float32"}
+    images = [call for call in calls if op_name(call) == "relax.nn.conv2d"]
+    assert len(images) == 3
+    assert {str(call.attrs.data_layout) for call in images} == {"NHWC"}
+    assert np.allclose(run(module), run(network), rtol=1e-4, atol=1e-5)
+
+
+def test_in_tf32_products_have_tasks_of_their_own_and_all_others_share_those_of_fp32(network):
+    tasks = {
+        precision: {
+            task.spec.hash: tf32.is_allowed(task.program)
+            for task in extract_tasks(prepare(network, gpu("sm_80"), precision=precision), gpu("sm_80"))
+        }
+        for precision in ("fp32", "tf32")
+    }
+    assert not any(tasks["fp32"].values())
+    assert sum(tasks["tf32"].values()) == 4, "three convolutions and a product"
+    assert not {hash for hash, allowed in tasks["tf32"].items() if allowed} & set(tasks["fp32"])
 
 
 def test_batch_normalisation_costs_a_gpu_one_addition(network):

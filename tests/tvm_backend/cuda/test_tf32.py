@@ -1,0 +1,140 @@
+"""Products in TF32: which programs allow it, what their sketches are, and that their kernels round and are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
+from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.sanitize import check_trace
+from autotune.tvm_backend.search.design_space import plain_trace, tune_context
+from autotune.tvm_backend.search.knobs import Knobs
+
+from ...cuda_stand_in.on_cpu import image
+
+
+@pytest.fixture
+def allowed(product_of):
+    """Makes a product of float32 that may be computed in TF32."""
+    return lambda *sizes: tf32.allow(product_of(*sizes, "float32"))
+
+
+def in_tf32(program, gpu):
+    schedules = tune_context(program, gpu).generate_design_space()
+    return [schedule for schedule in schedules if tf32.MARK in str(schedule.trace)]
+
+
+def test_programs_that_sum_products_of_float32_allow_it_and_others_do_not(product_of):
+    assert tf32.is_allowed(tf32.allow(product_of(16, 16, 16, "float32")))
+    assert not tf32.is_allowed(product_of(16, 16, 16, "float32")), "unless they are asked to"
+    assert not tf32.is_allowed(tf32.allow(product_of(16, 16, 16, "float16")))
+    x = te.placeholder((16, 16), name="x")
+    k = te.reduce_axis((0, 16), "k")
+    rows = te.compute((16,), lambda i: te.sum(x[i, k], k), name="rows")
+    total = tvm.IRModule({"main": te.create_prim_func([x, rows]).with_attr("global_symbol", "main")})
+    assert not tf32.is_allowed(tf32.allow(total))
+
+
+def test_it_has_sketches_besides_the_usual_ones_where_it_is_allowed(product_of, allowed, gpu):
+    usual = tune_context(product_of(64, 64, 64, "float32"), gpu).generate_design_space()
+    program = allowed(64, 64, 64)
+    made = in_tf32(program, gpu)
+    assert made
+    assert len(tune_context(program, gpu).generate_design_space()) == len(usual) + len(made)
+    assert not in_tf32(product_of(64, 64, 64, "float32"), gpu)
+
+
+def test_its_traces_are_written_and_found_again(allowed, gpu):
+    knobs = Knobs(allowed(64, 64, 64), gpu)
+    drawn = knobs.space.sample(np.random.default_rng(1), 100).tolist()
+    applied = filter(None, (knobs.apply(tuple(row)) for row in drawn))
+    schedules = [item for item in applied if tf32.MARK in str(item.schedule.trace)]
+    assert schedules
+    for item in schedules:
+        trace = plain_trace(item.schedule.trace)
+        check_trace(trace)
+        assert knobs.find(trace) == item.configuration
+
+
+def test_rows_in_shared_memory_begin_in_other_banks(allowed, gpu):
+    lengthened = set()
+    for schedule in in_tf32(allowed(64, 64, 64), gpu):
+        aligned = [list(map(int, item.attrs)) for item in schedule.trace.insts if item.kind.name == "StorageAlign"]
+        lengthened.add(tuple(beyond for *_, beyond in aligned))
+    assert lengthened == {(4, 8), (4, 4)}, "the second matrix lies by rows or by columns"
+
+
+def any_schedule(program, gpu):
+    for seed in range(1, 100):
+        context = tune_context(program, gpu, seed=seed)
+        for schedule in context.generate_design_space():
+            if tf32.MARK in str(schedule.trace):
+                schedule.enter_postproc()
+                if all(rule.apply(schedule) for rule in context.space_generator.postprocs):
+                    return schedule
+    raise AssertionError("no valid schedule")
+
+
+@pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
+@pytest.mark.parametrize("tool", ["nvcc", "nvrtc"])
+def test_both_compilers_take_its_kernels(allowed, gpu, tool, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", tool)
+    monkeypatch.setattr(compiler, "find_compiler", compiler.find_compiler.__wrapped__)
+    try:
+        compiler.find_compiler()
+    except Exception as error:
+        pytest.skip(str(error))
+    build_library(any_schedule(allowed(64, 64, 64), gpu).mod, gpu, tmp_path / "kernel.so")
+    (code,) = cubin.find((tmp_path / "kernel.so").read_bytes())
+    assert code.arch == "sm_90"
+
+
+# Prints what a kernel makes of a number that TF32 cannot hold, times one.
+SCRIPT = """
+import sys
+from autotune.tvm_backend.load import load_for_tuning
+
+load_for_tuning("cuda", ())
+import numpy as np
+import tvm
+from tvm import te
+from autotune.tvm_backend.cuda import tf32
+from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.search.design_space import tune_context
+from autotune.tvm_backend.target import resolve_target, tvm_target
+
+description = resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description
+target = tvm_target(description)
+a, b = te.placeholder((32, 32), name="a"), te.placeholder((32, 32), name="b")
+k = te.reduce_axis((0, 32), "k")
+c = te.compute((32, 32), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="c")
+program = tf32.allow(tvm.IRModule({"main": te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")}))
+
+def any_schedule():
+    for seed in range(1, 100):
+        context = tune_context(program, target, seed=seed)
+        for schedule in context.generate_design_space():
+            if tf32.MARK in str(schedule.trace):
+                schedule.enter_postproc()
+                if all(rule.apply(schedule) for rule in context.space_generator.postprocs):
+                    return schedule
+
+build_library(any_schedule().mod, target, sys.argv[1])
+main = tvm.runtime.load_module(sys.argv[1])["main"]
+verify.Verifier(verify.compute(program, description["host"]), tvm.cuda(0)).check(main)
+one = np.eye(32, dtype="float32")
+matrices = [one * np.float32(1 + 3 * 2.0**-12), one, np.zeros((32, 32), "float32")]
+tensors = [tvm.runtime.tensor(item, tvm.cuda(0)) for item in matrices]
+main(*tensors)
+print((tensors[2].numpy()[5, 5] - 1) * 2**12)
+"""
+
+
+@pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+def test_a_kernel_is_right_and_rounds_its_operands_to_the_nearest(computing_gpu, tmp_path):
+    done = computing_gpu.python(SCRIPT, tmp_path / "kernel.so")
+    assert done.stdout.strip() == "4.0", done.stderr
