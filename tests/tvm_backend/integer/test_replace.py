@@ -49,6 +49,27 @@ def test_a_classifier_equals_onnx_runtime(quantised, cpu, activations, per_chann
     assert differences(path, cpu) == (0.0, 0.0)
 
 
+def test_bounds_of_a_layer_are_those_of_its_bytes(written, here):
+    net = Network((1, 16, 6, 6))
+    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
+
+    def requantised() -> str:
+        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+
+    requantised()
+    for bounds in [(-0.3, 0.7), (0.0,)]:
+        image = net.last
+        numbers = net.constant(net.rng.integers(-64, 64, (16, 16, 1, 1), np.int8))
+        weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
+        net.add("Conv", image, weight)
+        net.add("Clip", net.last, *(net.constant(np.float32(bound)) for bound in bounds))
+        requantised()
+    path = written(net)
+    share, _ = differences(path, here)
+    assert share < 0.01, "ONNX Runtime computes such layers in floats"
+    assert sorted(kernels(path, here)) == ["integer_conv2d", "reshape_transpose_dequantize"]
+
+
 def test_a_batch_of_images(quantised, cpu):
     assert differences(quantised(classifier((2, 3, 13, 9))), cpu) == (0.0, 0.0)
 

@@ -181,6 +181,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 attrs = corrected.with_pads(inputs, attrs)
             if corrected.is_pairwise(op_name, inputs):
                 return corrected.pairwise(self.bb, op_name, list(inputs))
+            if corrected.is_bounded(op_name, inputs):
+                return corrected.clip(self.bb, list(inputs))
             if op_name not in CONVERTERS:
                 return super()._convert_operator(op_name, inputs, attrs, max(opset, _OPSETS.get(op_name, 0)))
             return CONVERTERS[op_name](self.bb, list(inputs), attrs)

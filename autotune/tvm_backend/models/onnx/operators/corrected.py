@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.passes.rewrite import static_shape
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant, static_shape
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -59,6 +59,27 @@ def is_inf(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[st
         return builder.emit(relax.op.full(static_shape(x), relax.const(False, "bool"), "bool"))
     hits = [builder.emit(relax.op.equal(x, sign)) for sign in signs]
     return hits[0] if len(hits) == 1 else builder.emit(relax.op.logical_or(*hits))
+
+
+def is_bounded(kind: str, inputs: Sequence[Expr | None]) -> bool:
+    """Return whether an operator is a `Clip` of floats whose bounds are constants."""
+    if kind != "Clip" or len(inputs) < 2:
+        return False
+    value, *bounds = inputs
+    constants = all(bound is None or is_tensor_constant(bound) for bound in bounds)
+    return constants and value is not None and not is_tensor_constant(value) and str(value.ty.dtype) == "float32"
+
+
+def clip(builder: BlockBuilder, inputs: Sequence[Expr | None]) -> Expr:
+    """Emit a `Clip` as a maximum and a minimum: TVM asks for each bound whether it is NaN, which hides the number.
+
+    A bound that is NaN is none.
+    """
+    value, *bounds = inputs
+    for bound, operator in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=False):
+        if bound is not None and not np.isnan(bound.value.numpy()):
+            value = builder.emit(operator(value, bound))
+    return value
 
 
 def check_roi_align(attributes: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from onnx import helper
 
 from autotune.errors import OperatorRefused
 from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.passes.rewrite import op_name
 
 
 def one(tmp_path: Path, kind: str, arrays: list[Any], opset: int = 18, **attributes: Any) -> Path:
@@ -40,11 +41,29 @@ def compute(path: Path, arrays: list[Any]) -> Any:
     return machine["main"](*map(tvm.runtime.tensor, arrays)).numpy()
 
 
+def body(path: Path) -> Any:
+    return read_model(path, {}).module["main"].body
+
+
 def expected(path: Path, arrays: list[Any]) -> Any:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(None, {f"x{number}": array for number, array in enumerate(arrays)})[0]
+
+
+@pytest.mark.parametrize("bounds", [(-0.5, 0.5), (0.0,), (np.nan, 0.5), (-0.5, np.nan), (1.0, -1.0)])
+def test_bounds_that_are_constants_are_those_of_a_maximum_and_a_minimum(tmp_path, bounds):
+    x = np.linspace(-2, 2, 12, dtype=np.float32)
+    path = one(tmp_path, "Clip", [x])
+    model = onnx.load(path)
+    for place, bound in enumerate(bounds):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(bound), f"bound{place}"))
+        model.graph.node[0].input.append(f"bound{place}")
+    onnx.save(model, path)
+    assert np.array_equal(compute(path, [x]), expected(path, [x]))
+    operators = {op_name(item.value) for block in body(path).blocks for item in block.bindings}
+    assert operators <= {"relax.maximum", "relax.minimum", ""}, "no question of whether a number is NaN"
 
 
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
