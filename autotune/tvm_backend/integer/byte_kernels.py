@@ -38,17 +38,22 @@ def sum_kernel(shape: Sequence[int]) -> PrimFunc:
     return scheduled([one, other, constants, result])
 
 
-def product_kernel(shape: Sequence[int]) -> PrimFunc:
+def product_kernel(shape: Sequence[int], gate: Sequence[int] = ()) -> PrimFunc:
     """The program of a quantised multiplication.
 
     Its constants are the zero points of both, the factor, the zero point of the result, its least and greatest value.
+
+    Args:
+        shape: Of the first operand.
+        gate: Of the other; an axis of extent 1 has a number for all places along it. By default, that of the first.
     """
     one = image(shape, "one")
-    other = image(shape, "other")
+    other = image(gate or shape, "other")
     constants = floats(6, "constants")
 
     def element(*position: PrimExpr) -> PrimExpr:
-        product = (_float(one[position]) - constants[0]) * (_float(other[position]) - constants[1])
+        place = tuple(index if extent > 1 else 0 for index, extent in zip(position, gate or shape, strict=True))
+        product = (_float(one[position]) - constants[0]) * (_float(other[place]) - constants[1])
         return to_byte(product * constants[2], constants[3], constants[4], constants[5])
 
     return scheduled([one, other, constants, _compute(shape, element)])
@@ -75,6 +80,31 @@ def table_kernel(shape: Sequence[int]) -> PrimFunc:
     data = image(shape)
     table = image((256,), "table")
     return scheduled([data, table, _compute(shape, lambda *position: table[data[position].astype("int32")])])
+
+
+def permuted_table_kernel(shape: Sequence[int]) -> PrimFunc:
+    """The program that looks rows of 64 bytes up in a table by AVX512-VBMI.
+
+    An instruction looks 64 bytes up in 128 by their low seven bits. The high bit says which of two results holds.
+    """
+    rows, lanes = shape
+    vector = f"int8x{lanes}"
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        handles = [T.arg(name, T.handle()) for name in ("data", "table", "result")]
+        data = T.match_buffer(handles[0], (rows, lanes), "uint8")
+        table = T.match_buffer(handles[1], (256,), "uint8")
+        result = T.match_buffer(handles[2], (rows, lanes), "uint8")
+        quarters = [tirx.reinterpret(vector, table[T.ramp(first, 1, lanes)]) for first in range(0, 256, lanes)]
+        with (T.parallel if prod(shape) >= _PARALLEL_FROM else T.serial)(0, rows) as row:
+            index = tirx.reinterpret(vector, data[row, T.ramp(0, 1, lanes)])
+            halves = [
+                tirx.call_llvm_pure_intrin(vector, "llvm.x86.avx512.vpermi2var.qi.512", first, index, second)
+                for first, second in (quarters[:2], quarters[2:])
+            ]
+            is_low = index >= tirx.Broadcast(tirx.const(0, "int8"), lanes)
+            chosen = tirx.reinterpret(f"uint8x{lanes}", tirx.Select(is_low, *halves))
+            T.buffer_store(result, chosen, [row, T.ramp(0, 1, lanes)])
+    return finished(builder.get())
 
 
 def quantise_kernel(shape: Sequence[int], lanes: int) -> PrimFunc:

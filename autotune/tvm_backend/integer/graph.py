@@ -13,6 +13,7 @@ from tvm import relax
 
 from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.dynamic import DynamicBytes, dynamic_bytes, dynamic_kernel
+from autotune.tvm_backend.integer.intrinsics import permutes_bytes
 from autotune.tvm_backend.integer.kernels import LANES, WORD
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConstant
 from autotune.tvm_backend.integer.tables import single_number
@@ -21,6 +22,7 @@ from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 Array = npt.NDArray[Any]
 LARGEST = LEVELS - 1
+VECTOR = 64  # bytes of the widest vectors
 _DYNAMIC = ("float32", "uint8")  # of a scale and a zero point
 _UNSCALED = Quantity(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes
 _SIGN = 128
@@ -243,13 +245,15 @@ class IntegerGraph(Rewriter):
     def flat(self, expr: Expr) -> Expr:
         """An expression as rows of a vector each."""
         size = prod(static_shape(expr))
-        lanes = next(lanes for lanes in (64, 32, 16, 8, 4, 2, 1) if size % lanes == 0)
+        lanes = next(lanes for lanes in (VECTOR, 32, 16, 8, 4, 2, 1) if size % lanes == 0)
         return self.emit(relax.op.reshape(expr, (size // lanes, lanes)))
 
     def looked_up(self, data: Expr, table: Array) -> Expr:
         """Return bytes that a table has for others."""
         flat = self.flat(data)
-        program = byte_kernels.table_kernel(static_shape(flat))
+        permutes = permutes_bytes(self.target) and static_shape(flat)[1] == VECTOR
+        make = byte_kernels.permuted_table_kernel if permutes else byte_kernels.table_kernel
+        program = make(static_shape(flat))
         operands = [flat, relax.const(table, "uint8")]
         result = self.kernel(program, "integer_table", operands, static_shape(flat), "uint8")
         return self.emit(relax.op.reshape(result, static_shape(data)))

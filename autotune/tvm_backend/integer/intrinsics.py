@@ -130,6 +130,11 @@ def has(target: Target, dot: Dot) -> bool:
     return all(codegen.llvm_cpu_has_features(feature, target) for feature in dot.features)
 
 
+def permutes_bytes(target: Target) -> bool:
+    """Return whether the CPU of a target permutes the bytes of a vector."""
+    return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features("avx512vbmi", target))
+
+
 def has_tiles(target: Target, feature: str) -> bool:
     """Return whether the CPU of a target has tiles. A virtual machine may hide those of the CPU that it is.
 

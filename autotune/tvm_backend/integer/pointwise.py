@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -20,6 +20,8 @@ from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]
+_NORM = "relax.nn.batch_norm"
+_AFFINE = frozenset({"relax.add", "relax.multiply"})
 
 
 def add(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
@@ -115,13 +117,11 @@ def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | No
     one, other = map(graph.quantised_operand, quantised.value.args)
     if one is None or other is None:
         return _channels(graph, quantised)
-    if static_shape(one) != static_shape(other) or one.same_as(other) or _same_origin(graph, one, other):
+    if static_shape(one) != static_shape(other):
+        return _gated(graph, one, other, quantised) or _gated(graph, other, one, quantised)
+    if one.same_as(other) or _same_origin(graph, one, other):
         return None
-    first = graph.quantity(one)
-    second = graph.quantity(other)
-    result = quantised.quantity
-    factor = first.scale * second.scale / result.scale
-    constants = floats([first.zero, second.zero, factor, result.zero, *quantised.limits])
+    constants = _product_constants(graph, one, other, quantised)
     is_image, *operands = graph.like(one, other)
     shape = static_shape(operands[0])
     flat = [graph.flat(item) for item in operands]
@@ -129,6 +129,97 @@ def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | No
     flat_product = graph.kernel(program, "integer_product", [*flat, constants], static_shape(flat[0]), "uint8")
     made = graph.emit(relax.op.reshape(flat_product, shape))
     return Forms(image=made) if is_image else Forms(rows=made)
+
+
+def _product_constants(graph: IntegerGraph, one: Expr, other: Expr, quantised: Quantised) -> Expr:
+    first = graph.quantity(one)
+    second = graph.quantity(other)
+    result = quantised.quantity
+    factor = first.scale * second.scale / result.scale
+    return floats([first.zero, second.zero, factor, result.zero, *quantised.limits])
+
+
+def _gated(graph: IntegerGraph, data: Expr, gate: Expr, quantised: Quantised) -> Forms | None:
+    """An image times one number for each channel, as in squeeze and excitation."""
+    shape = static_shape(data)
+    if len(shape) != 4 or shape != quantised.shape or static_shape(gate) != (*shape[:2], 1, 1):
+        return None
+    images = [graph.wide_image(item) for item in (data, gate)]
+    shapes = [static_shape(item) for item in images]
+    operands = [*images, _product_constants(graph, data, gate, quantised)]
+    return Forms(image=graph.kernel(byte_kernels.product_kernel(*shapes), "integer_gate", operands, shapes[0], "uint8"))
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """Quantised bytes, times a factor and plus an offset for each channel, [channels]."""
+
+    data: Expr
+    factor: Array
+    offset: Array
+
+    def then(self, factor: Array | float, offset: Array | float) -> _Affine:
+        return _Affine(self.data, self.factor * factor, self.offset * factor + offset)
+
+
+def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
+    """Compute what constants make of each channel of an image: sums, products and batch normalisations of it."""
+    if len(quantised.shape) != 4:
+        return None
+    channels = quantised.shape[1]
+    affine = _affine(graph, quantised.value, channels)
+    if affine is None or static_shape(affine.data) != quantised.shape or channels == 1:
+        return None
+    given = graph.quantity(affine.data)
+    result = quantised.quantity
+    factor = given.scale * affine.factor / result.scale
+    offset = affine.offset / result.scale - np.float32(given.zero) * factor
+    data = graph.wide_image(affine.data)
+    shape = static_shape(data)
+    filled = (0, prod(shape[3:]) - channels)
+    vectors = [relax.const(np.pad(item, filled).astype(np.float32).reshape(shape[3:])) for item in (factor, offset)]
+    operands = [data, *vectors, limits_of(result, quantised.limits)]
+    return Forms(image=graph.kernel(byte_kernels.channel_kernel(shape), "integer_channels", operands, shape, "uint8"))
+
+
+def _affine(graph: IntegerGraph, value: Expr, channels: int) -> _Affine | None:
+    """Return an image of bytes and what constants make of it; None for any other value."""
+    if isinstance(value, relax.TupleGetItem):
+        norm = graph.value(value.tuple_value)
+        return _normalised(graph, norm, channels) if value.index == 0 and op_name(norm) == _NORM else None
+    if op_name(value) not in _AFFINE:
+        return None
+    for expr, constant in (value.args, reversed(list(value.args))):
+        numbers = _column(graph.vector(constant), (channels, 1, 1))
+        inner = _affine_operand(graph, expr, channels) if numbers is not None else None
+        if inner is not None and numbers is not None:
+            return inner.then(numbers, 0) if op_name(value) == "relax.multiply" else inner.then(1, numbers)
+    return None
+
+
+def _affine_operand(graph: IntegerGraph, expr: Expr, channels: int) -> _Affine | None:
+    data = graph.quantised_operand(expr)
+    if data is None:
+        return _affine(graph, graph.value(expr), channels)
+    return _Affine(data, np.ones(channels, np.float32), np.zeros(channels, np.float32))
+
+
+def _normalised(graph: IntegerGraph, norm: Expr, channels: int) -> _Affine | None:
+    """A batch normalisation of the channels, which have the second axis."""
+    inner = _affine_operand(graph, norm.args[0], channels)
+    vectors = [_column(graph.vector(item), (channels,)) for item in norm.args[1:]]
+    if inner is None or int(norm.attrs.axis) != 1 or norm.attrs.training or any(item is None for item in vectors):
+        return None
+    gamma, beta, mean, variance = (np.asarray(item) for item in vectors)
+    factor = (gamma if norm.attrs.scale else 1) / np.sqrt(variance + np.float32(norm.attrs.epsilon))
+    return inner.then(factor, (beta if norm.attrs.center else 0) - mean * factor)
+
+
+def _column(numbers: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """The numbers of a constant of a shape, with axes of extent 1 before it or none; None for another constant."""
+    if numbers is None or numbers.shape[-len(shape) :] != shape or numbers.size != prod(shape):
+        return None
+    return numbers.reshape(-1)
 
 
 def _same_origin(graph: IntegerGraph, one: Expr, other: Expr) -> bool:

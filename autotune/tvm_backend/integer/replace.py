@@ -22,7 +22,7 @@ from autotune.tvm_backend.integer.layers import (
     whole_result,
 )
 from autotune.tvm_backend.integer.moves import concat, moved, part, resize, rows_of_bytes
-from autotune.tvm_backend.integer.pointwise import add, multiply, table
+from autotune.tvm_backend.integer.pointwise import add, channels_of_image, multiply, table
 from autotune.tvm_backend.integer.pooling import adaptive_pool, average_pool, max_pool, mean
 from autotune.tvm_backend.integer.quantity import Quantity
 from autotune.tvm_backend.integer.tables import single_number
@@ -99,6 +99,7 @@ def _integer(graph: IntegerGraph, var: Expr, call: Expr, quantity: Quantity) -> 
     limits, value = _peeled(graph, call.args[0], quantity)
     handler = part if isinstance(value, relax.TupleGetItem) else _HANDLERS.get(op_name(value))
     form = handler(graph, var, Quantised(value, quantity, limits, shape)) if handler else None
+    form = form or channels_of_image(graph, Quantised(value, quantity, limits, shape))
     return form or table(graph, var, call.args[0], quantity)
 
 

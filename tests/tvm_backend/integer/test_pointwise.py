@@ -36,6 +36,60 @@ def test_all_pairs_of_bytes_give_what_onnx_runtime_computes(tmp_path, here, oper
     assert differences(path, here, *_PAIRS) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("count", (256 * 256, 256 * 3, 200))
+def test_a_function_of_one_byte_is_what_onnx_runtime_computes_for_all_of_them(written, cpu, count):
+    net = Network((1, count))
+    quantity = (net.constant(np.float32(0.03)), net.constant(np.uint8(117)))
+    x = (np.resize(np.arange(256), (1, count)).astype(np.float32) - 117) * np.float32(0.03)
+    net.add("DequantizeLinear", net.add("QuantizeLinear", "input", *quantity), *quantity)
+    net.add("Sigmoid", net.last)
+    small = (net.constant(np.float32(1 / 256)), net.constant(np.uint8(0)))
+    net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *small), *small)
+    assert differences(written(net), cpu, x) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("channels", (32, 24))
+@pytest.mark.parametrize("first", ("image", "gate"))
+def test_an_image_is_gated_in_bytes(quantised, here, channels, first):
+    net = Network((2, 16, 9, 7))
+    image = net.conv(16, channels)
+    net.add("GlobalAveragePool", image)
+    net.add("Relu", net.conv(channels, 8, 1))
+    gate = net.add("Sigmoid", net.conv(8, channels, 1))
+    net.add("Mul", *((image, gate) if first == "image" else (gate, image)))
+    net.conv(channels, 16, 1)
+    path = quantised(net)
+    assert differences(path, here) == (0.0, 0.0)
+    assert not any("multiply" in name for name in kernels(path, here))
+
+
+@pytest.mark.parametrize("channels", (32, 24))
+def test_a_normalisation_of_channels_that_no_layer_takes_in_is_computed_in_bytes(quantised, here, channels):
+    net = Network((1, 16, 8, 8))
+    net.add("Concat", net.conv(16, channels - 16, 1), net.conv(16, 16, 1, of="input"), axis=1)
+    vectors = [net.rng.uniform(0.5, 2, channels).astype(np.float32) for _ in range(4)]
+    net.add("BatchNormalization", net.last, *map(net.constant, vectors))
+    net.add("Relu", net.last)
+    net.conv(channels, 16, 1)
+    path = quantised(net)
+    share, largest = differences(path, here)
+    assert share < 0.02 and largest < 0.02, "ONNX Runtime rounds otherwise where a number is between two bytes"
+    assert not any("multiply" in name or "divide" in name for name in kernels(path, here))
+
+
+@pytest.mark.parametrize("order", (("Mul", "Add"), ("Add", "Mul")))
+def test_sums_and_products_of_channels_with_constants_are_computed_in_bytes(quantised, here, order):
+    net = Network((1, 16, 8, 8))
+    net.add("MaxPool", net.conv(16, 32), kernel_shape=[2, 2], strides=[2, 2])
+    for kind in order:
+        net.add(kind, net.last, net.constant(net.rng.uniform(0.5, 2, (1, 32, 1, 1)).astype(np.float32)))
+    net.conv(32, 16, 1)
+    path = quantised(net, without=[node.name for node in net.nodes if node.op_type in order])
+    share, largest = differences(path, here)
+    assert share < 0.02 and largest < 0.02
+    assert not any("multiply" in name for name in kernels(path, here))
+
+
 @pytest.mark.parametrize("first", ("convolution", "image"))
 def test_an_addition_in_a_convolution_rounds_as_onnx_runtime_does_in_either_order(quantised, here, first):
     net = Network((1, 16, 128, 128))
