@@ -5,8 +5,7 @@
 
 (Ahn et al., ICLR 2020, section 4.) A search has 16 rounds of 64 measurements, 1,000 in all, from nothing: AutoTVM's
 setting is `annealing/greedy`. As in the paper, the agent is kept from round to round. Measurements cost what the files
-say, searches what they took here, for which the machine should be idle. It takes 5 to 20 seconds a search. `--scale 8`
-has rounds of an eighth, for spaces with less than 2,000 configurations.
+say, searches what they took here, for which the machine should be idle. It takes some seconds a search.
 
 Columns: steps of a round, measurements of a search, seconds of measuring and of searching, the best time over the
 optimum, and the measurements after which a search comes to where the worst one of `annealing/greedy` ends. Each is a
@@ -17,9 +16,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import numpy as np
@@ -54,14 +55,12 @@ def main() -> None:
     parser.add_argument("paths", type=Path, nargs="+", help="files in T4")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--processes", type=int, default=1, help="searches that are replayed side by side")
     options = parser.parse_args()
     spaces = [replay_search.read(path) for path in options.paths]
-    figures = {
-        way: by_figure(
-            [[replay(space, way, seed, options.rounds) for seed in range(options.seeds)] for space in spaces]
-        )
-        for way in WAYS
-    }
+    context = multiprocessing.get_context("fork")  # so that each process has the spaces
+    with context.Pool(options.processes, initializer=_SHARED.extend, initargs=(spaces,)) as pool:
+        figures = {way: by_figure(replays(pool, way, options)) for way in WAYS}
     goals = [max(run) for run in figures["annealing/greedy"]["best"]]
     for way in WAYS:
         figures[way]["needed"] = needed(figures[way], goals)
@@ -81,6 +80,19 @@ class Run:
 
 
 Figures = dict[str, list[list[float]]]
+_SHARED: list[Recorded] = []
+
+
+def replays(pool: Pool, way: str, options: argparse.Namespace) -> list[list[Run]]:
+    """Replay the searches of a way with each seed on each space, [spaces, seeds]."""
+    seeds = options.seeds
+    work = [(space, way, seed, options.rounds) for space in range(len(options.paths)) for seed in range(seeds)]
+    runs = pool.starmap(_replay, work, chunksize=1)
+    return [runs[first : first + seeds] for first in range(0, len(runs), seeds)]
+
+
+def _replay(space: int, way: str, seed: int, rounds: int) -> Run:
+    return replay(_SHARED[space], way, seed, rounds)
 
 
 def replay(recorded: Recorded, way: str, seed: int, rounds: int) -> Run:
