@@ -37,7 +37,7 @@ _LOWERED = re.compile(
     r'|tirx\.atomic_add|tirx\.tvm_storage_sync "(shared|global)"'
 )
 _OPENS_SCOPE = frozenset({"thread_extent", "pragma_scope"})
-_OURS = (MOST_THREADS, ALLOWED)  # attributes with a number
+_OURS = (MOST_THREADS, ALLOWED)  # whose value is a number
 _ATTRIBUTES = frozenset(
     {"global_symbol", "op_pattern", "s_tir", "tirx.noalias", "tirx.is_scheduled", "layout_free_buffers", *_OURS}
 )

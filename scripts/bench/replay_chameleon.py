@@ -5,7 +5,8 @@
 
 (Ahn et al., ICLR 2020, section 4.) A search has 16 rounds of 64 measurements, 1,000 in all, from nothing: AutoTVM's
 setting is `annealing/greedy`. As in the paper, the agent is kept from round to round. Measurements cost what the files
-say, searches what they took here, for which the machine should be idle. It takes some seconds a search.
+say, searches what they took here: CPU time, for which each process should have a core to itself. It takes some seconds
+a search.
 
 Columns: steps of a round, measurements of a search, seconds of measuring and of searching, the best time over the
 optimum, and the measurements after which a search comes to where the worst one of `annealing/greedy` ends. Each is a

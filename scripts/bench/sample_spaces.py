@@ -127,7 +127,7 @@ def sample(name: str, path: Path, trials: int, until: float) -> None:
         results += bench.measure(missing[first : first + GROUP])
         write(path, results)
         rate = (first + GROUP) / (time.monotonic() - began)
-        print(f"{name}: {len(results)} of {len(done) + len(missing)}, {rate:.1f}/s", file=sys.stderr, flush=True)
+        print(f"{name}: {len(results)} of {trials}, {rate:.1f}/s", file=sys.stderr, flush=True)
 
 
 def read(path: Path) -> list[dict[str, Any]]:

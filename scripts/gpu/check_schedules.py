@@ -240,8 +240,9 @@ class Checker:
 
 
 def _threads(before: str) -> int:
-    """The threads of a block of the last kernel that begins in a part of a source."""
-    return int(re.findall(r"__launch_bounds__\((\d+)\)", before)[-1])
+    """The threads of a block of the last kernel that begins in a part of a source; without bounds it has one."""
+    bounds = re.search(r"__launch_bounds__\((\d+)\)", before[before.rindex("__global__") :])
+    return int(bounds[1]) if bounds else 1
 
 
 def table(tallies: dict[str, Tally]) -> str:

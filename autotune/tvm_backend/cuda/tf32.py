@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.s_tir import SBlock, TensorIntrin
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.schedule_rule import ReuseType
+from tvm.tirx.analysis import undefined_vars
 
 from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import IRModule, PrimFunc, Schedule, Stmt
+from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Schedule, Stmt
 
 ALLOWED = "autotune_tf32"
 FIRST_ARCH = 80
@@ -93,25 +95,36 @@ def is_allowed(program: IRModule) -> bool:
 
 
 def allow(module: IRModule) -> IRModule:
-    """Allow TF32 in all programs of a module that sum products of float32.
+    """Allow TF32 in the programs of a module that multiply matrices of float32, as convolutions do, too.
 
     Args:
         module: A module after FuseTIR.
     """
-    return over_programs(module, lambda function: function.with_attr(ALLOWED, True) if _sums(function) else function)
+    return over_programs(module, lambda function: function.with_attr(ALLOWED, 1) if _multiplies(function) else function)
 
 
-def _sums(function: PrimFunc) -> bool:
-    """Whether a program has a sum of what it reads from two tensors of float32."""
-    sums = list[Stmt]()
+def _multiplies(function: PrimFunc) -> bool:
+    """Whether a program has a block that sums products of float32, of which each operand has an axis of its own."""
+    products = list[Stmt]()
 
     def visit(block: Stmt) -> None:
-        reduces = any(int(item.iter_type) != 0 for item in block.iter_vars)
-        if reduces and [str(region.source.dtype) for region in block.reads] == [_ELEMENT, _ELEMENT]:
-            sums.append(block)
+        value = getattr(block.body, "value", None)
+        factors = getattr(value, "b", None)
+        if isinstance(value, tirx.Add) and isinstance(factors, tirx.Mul) and _are_apart(block, factors):
+            products.append(block)
 
     tvm_ffi.structural_walk(function.body, ((SBlock, visit),))
-    return bool(sums)
+    return bool(products)
+
+
+def _are_apart(block: Stmt, factors: PrimExpr) -> bool:
+    """Whether both factors are elements of float32, and each varies along an axis along which the other does not."""
+    operands = (factors.a, factors.b)
+    if not all(isinstance(item, TensorLoad) and str(item.ty) == _ELEMENT for item in operands):
+        return False
+    spatial = {item.var for item in block.iter_vars if int(item.iter_type) == 0}
+    one, other = ({var for index in item.indices for var in undefined_vars(index)} & spatial for item in operands)
+    return bool(one - other) and bool(other - one)
 
 
 def with_fragments(module: IRModule) -> IRModule:

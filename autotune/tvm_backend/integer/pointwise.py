@@ -174,7 +174,7 @@ def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None
     result = quantised.quantity
     factor = given.scale * affine.factor / result.scale
     offset = affine.offset / result.scale - np.float32(given.zero) * factor
-    data = graph.wide_image(affine.data)
+    data = graph.image(affine.data)
     shape = static_shape(data)
     filled = (0, prod(shape[3:]) - channels)
     vectors = [relax.const(np.pad(item, filled).astype(np.float32).reshape(shape[3:])) for item in (factor, offset)]

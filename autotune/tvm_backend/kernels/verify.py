@@ -56,7 +56,8 @@ class Reference:
             logarithm.
         indexes: Whether integer inputs are zero. They are if the task uses values as indices: random ones could be out
             of bounds.
-        tf32: Whether products may be computed in TF32, in which floats among the inputs are exact then.
+        tf32: Whether products may be computed in TF32. Floats among the inputs are exact in it then, and the allowed
+            error is larger for all schedules of the task.
         problem: Why the task cannot be checked; empty if it can.
         tries: How often that was found out.
     """

@@ -72,9 +72,12 @@ def _in_tf32(usual: SpaceGenerator, program: IRModule, target: Target) -> Genera
     """Return what makes the sketches in TF32; None where a program does not allow it."""
     if not tf32.is_allowed(program):
         return None
-    others = [rule for rule in usual.sch_rules if not isinstance(rule, MultiLevelTilingTensorCore)]
-    first = next(place for place, rule in enumerate(usual.sch_rules) if isinstance(rule, MultiLevelTilingTensorCore))
-    generate = _with_rules([*others[:first], tf32.rule(), *others[first:]], tf32.MARK, usual, program, target)
+    places = [place for place, rule in enumerate(usual.sch_rules) if isinstance(rule, MultiLevelTilingTensorCore)]
+    if not places:
+        return None
+    others = [rule for place, rule in enumerate(usual.sch_rules) if place not in places]
+    rules = [*others[: places[0]], tf32.rule(), *others[places[0] :]]
+    generate = _with_rules(rules, tf32.MARK, usual, program, target)
 
     def spread(module: IRModule) -> Sequence[Schedule]:
         made = generate(module)

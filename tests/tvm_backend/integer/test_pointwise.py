@@ -6,7 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType
 
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.search.tasks import arguments, as_program
 from tests.tvm_backend.integer.conftest import Network, differences, kernels
 
 _PAIRS = np.stack(np.meshgrid(np.arange(256), np.arange(256))).reshape(2, 1, 1, 256, 256).astype(np.uint8)
@@ -48,9 +52,10 @@ def test_a_function_of_one_byte_is_what_onnx_runtime_computes_for_all_of_them(wr
     assert differences(written(net), cpu, x) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("activations", (QuantType.QUInt8, QuantType.QInt8))
 @pytest.mark.parametrize("channels", (32, 24))
 @pytest.mark.parametrize("first", ("image", "gate"))
-def test_an_image_is_gated_in_bytes(quantised, here, channels, first):
+def test_an_image_is_gated_in_bytes(quantised, cpu, channels, first, activations):
     net = Network((2, 16, 9, 7))
     image = net.conv(16, channels)
     net.add("GlobalAveragePool", image)
@@ -58,23 +63,46 @@ def test_an_image_is_gated_in_bytes(quantised, here, channels, first):
     gate = net.add("Sigmoid", net.conv(8, channels, 1))
     net.add("Mul", *((image, gate) if first == "image" else (gate, image)))
     net.conv(channels, 16, 1)
-    path = quantised(net)
-    assert differences(path, here) == (0.0, 0.0)
-    assert not any("multiply" in name for name in kernels(path, here))
+    path = quantised(net, activations=activations)
+    assert differences(path, cpu) == (0.0, 0.0)
+    assert not any("multiply" in name for name in kernels(path, cpu))
 
 
+@pytest.mark.parametrize("activations", (QuantType.QUInt8, QuantType.QInt8))
 @pytest.mark.parametrize("channels", (32, 24))
-def test_a_normalisation_of_channels_that_no_layer_takes_in_is_computed_in_bytes(quantised, here, channels):
-    net = Network((1, 16, 8, 8))
+def test_a_normalisation_of_channels_that_no_layer_takes_in_is_computed_in_bytes(quantised, cpu, channels, activations):
+    net = Network((2, 16, 8, 8))
     net.add("Concat", net.conv(16, channels - 16, 1), net.conv(16, 16, 1, of="input"), axis=1)
     vectors = [net.rng.uniform(0.5, 2, channels).astype(np.float32) for _ in range(4)]
     net.add("BatchNormalization", net.last, *map(net.constant, vectors))
     net.add("Relu", net.last)
     net.conv(channels, 16, 1)
-    path = quantised(net)
-    share, largest = differences(path, here)
+    path = quantised(net, activations=activations)
+    share, largest = differences(path, cpu)
     assert share < 0.02 and largest < 0.02, "ONNX Runtime rounds otherwise where a number is between two bytes"
-    assert not any("multiply" in name or "divide" in name for name in kernels(path, here))
+    assert not any("multiply" in name or "divide" in name for name in kernels(path, cpu))
+
+
+def test_the_channels_of_an_input_are_scaled_in_bytes_and_stay_few(written, here):
+    net = Network((1, 3, 32, 32))
+    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
+
+    def requantised() -> str:
+        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
+
+    requantised()
+    net.add("Mul", net.last, net.constant(net.rng.uniform(0.5, 2, (1, 3, 1, 1)).astype(np.float32)))
+    image = requantised()
+    numbers = net.constant(net.rng.integers(-64, 64, (16, 3, 3, 3), np.int8))
+    weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
+    net.add("Conv", image, weight)
+    requantised()
+    path = written(net)
+    share, _ = differences(path, here)
+    assert share < 0.02
+    prepared = prepare(read_model(path, {}).module, here)
+    (scaled,) = (program for name, program in prepared.functions.items() if "integer_channels" in name.name_hint)
+    assert list(arguments(as_program(scaled))[0].shape) == [1, 32, 32, 1, 4]
 
 
 @pytest.mark.parametrize("order", (("Mul", "Add"), ("Add", "Mul")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ def report(
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
         "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
-        "instructions": _instructions(spec),
+        "instructions": _instructions(spec, limits.work),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.verified.outputs],
         "threads": request.threads,
@@ -111,9 +111,9 @@ def report(
     }
 
 
-def _instructions(spec: JobSpec) -> list[str]:
-    """The sets of instructions that the library may use."""
-    integers = any("integer_" in task.name for task in spec.tasks)
+def _instructions(spec: JobSpec, kernels: Iterable[str]) -> list[str]:
+    """The sets of instructions that the library may use. Kernels that are scheduled are no tasks."""
+    integers = any("integer_" in name for name in (*kernels, *(task.name for task in spec.tasks)))
     return instructions(spec.target, integers=integers, bfloat16=spec.precision == "bf16")
 
 

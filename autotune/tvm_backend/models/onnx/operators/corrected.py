@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant, static_shape
+from autotune.tvm_backend.passes.rewrite import float_dtype, is_tensor_constant, static_shape
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -62,12 +62,13 @@ def is_inf(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[st
 
 
 def is_bounded(kind: str, inputs: Sequence[Expr | None]) -> bool:
-    """Return whether an operator is a `Clip` of floats whose bounds are constants."""
+    """Return whether an operator is a `Clip` of floats whose bounds are constant numbers."""
     if kind != "Clip" or len(inputs) < 2:
         return False
     value, *bounds = inputs
-    constants = all(bound is None or is_tensor_constant(bound) for bound in bounds)
-    return constants and value is not None and not is_tensor_constant(value) and str(value.ty.dtype) == "float32"
+    if value is None or is_tensor_constant(value) or float_dtype(value) != "float32":
+        return False
+    return all(bound is None or (is_tensor_constant(bound) and bound.value.numpy().size == 1) for bound in bounds)
 
 
 def clip(builder: BlockBuilder, inputs: Sequence[Expr | None]) -> Expr:
@@ -77,8 +78,9 @@ def clip(builder: BlockBuilder, inputs: Sequence[Expr | None]) -> Expr:
     """
     value, *bounds = inputs
     for bound, operator in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=False):
-        if bound is not None and not np.isnan(bound.value.numpy()):
-            value = builder.emit(operator(value, bound))
+        number = np.nan if bound is None else float(bound.value.numpy().item())
+        if not np.isnan(number):
+            value = builder.emit(operator(value, relax.const(number, "float32")))
     return value
 
 

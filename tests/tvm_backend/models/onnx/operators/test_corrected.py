@@ -52,6 +52,16 @@ def expected(path: Path, arrays: list[Any]) -> Any:
     return session.run(None, {f"x{number}": array for number, array in enumerate(arrays)})[0]
 
 
+def test_a_bound_with_an_axis_adds_none_to_the_result(tmp_path):
+    x = np.float32(2)
+    path = one(tmp_path, "Clip", [np.asarray(x)])
+    model = onnx.load(path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([3], np.float32), "bound"))
+    model.graph.node[0].input.append("bound")
+    onnx.save(model, path)
+    assert [int(size) for size in body(path).ty.shape] == []
+
+
 @pytest.mark.parametrize("bounds", [(-0.5, 0.5), (0.0,), (np.nan, 0.5), (-0.5, np.nan), (1.0, -1.0)])
 def test_bounds_that_are_constants_are_those_of_a_maximum_and_a_minimum(tmp_path, bounds):
     x = np.linspace(-2, 2, 12, dtype=np.float32)
