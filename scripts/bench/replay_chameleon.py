@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.pool import Pool
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +57,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="searches that are replayed side by side")
     options = parser.parse_args()
     spaces = [replay_search.read(path) for path in options.paths]
-    context = multiprocessing.get_context("fork")  # so that each process has the spaces
-    with context.Pool(options.processes, initializer=_SHARED.extend, initargs=(spaces,)) as pool:
-        figures = {way: by_figure(replays(pool, way, options)) for way in WAYS}
+    figures = {way: by_figure(replays(spaces, way, options)) for way in WAYS}
     goals = [max(run) for run in figures["annealing/greedy"]["best"]]
     for way in WAYS:
         figures[way]["needed"] = needed(figures[way], goals)
@@ -81,19 +77,12 @@ class Run:
 
 
 Figures = dict[str, list[list[float]]]
-_SHARED: list[Recorded] = []
 
 
-def replays(pool: Pool, way: str, options: argparse.Namespace) -> list[list[Run]]:
+def replays(spaces: Sequence[Recorded], way: str, options: argparse.Namespace) -> list[list[Run]]:
     """Replay the searches of a way with each seed on each space, [spaces, seeds]."""
-    seeds = options.seeds
-    work = [(space, way, seed, options.rounds) for space in range(len(options.paths)) for seed in range(seeds)]
-    runs = pool.starmap(_replay, work, chunksize=1)
-    return [runs[first : first + seeds] for first in range(0, len(runs), seeds)]
-
-
-def _replay(space: int, way: str, seed: int, rounds: int) -> Run:
-    return replay(_SHARED[space], way, seed, rounds)
+    one = lambda space, seed: replay(spaces[space], way, seed, options.rounds)  # noqa: E731
+    return replay_search.side_by_side(one, len(spaces), options.seeds, options.processes)
 
 
 def replay(recorded: Recorded, way: str, seed: int, rounds: int) -> Run:

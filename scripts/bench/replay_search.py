@@ -31,11 +31,11 @@ import json
 import math
 import multiprocessing
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
@@ -227,20 +227,25 @@ class Searches:
 
     def run(self, way: str, seeds: int, processes: int) -> list[list[Run]]:
         """Replay searches with each seed on each space, [spaces, seeds]."""
-        work = [(way, space, seed) for space in range(len(self.spaces)) for seed in range(seeds)]
-        context = multiprocessing.get_context("fork")  # so that each process has the spaces
-        with context.Pool(processes, initializer=_SHARED.append, initargs=(self,)) as pool:
-            runs = pool.map(_replay, work, chunksize=4)
-        return [runs[first : first + seeds] for first in range(0, len(runs), seeds)]
+        one = lambda space, seed: search(self.spaces[space], way, seed, self.count)  # noqa: E731
+        return side_by_side(one, len(self.spaces), seeds, processes)
 
 
-_SHARED: list[Searches] = []
+Replayed = TypeVar("Replayed")
+_SHARED: list[Callable[[int, int], Any]] = []
 
 
-def _replay(work: tuple[str, int, int]) -> Run:
-    way, space, seed = work
-    searches = _SHARED[-1]
-    return search(searches.spaces[space], way, seed, searches.count)
+def side_by_side(one: Callable[[int, int], Replayed], spaces: int, seeds: int, processes: int) -> list[list[Replayed]]:
+    """Call a function with each space and each seed, in several processes; return what it does, [spaces, seeds]."""
+    work = [(space, seed) for space in range(spaces) for seed in range(seeds)]
+    context = multiprocessing.get_context("fork")  # so that each process has the spaces
+    with context.Pool(processes, initializer=_SHARED.append, initargs=(one,)) as pool:
+        made = pool.starmap(_call_shared, work, chunksize=4)
+    return [made[first : first + seeds] for first in range(0, len(made), seeds)]
+
+
+def _call_shared(space: int, seed: int) -> Any:
+    return _SHARED[-1](space, seed)
 
 
 def search(recorded: Recorded, way: str, seed: int, count: int) -> Run:

@@ -65,15 +65,10 @@ def tasks() -> dict[str, Callable[[], Any]]:
         element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
         return [a, b, topi.nn.relu(te.compute((rows, 64), element, "c"))]
 
-    def convolution() -> Any:
-        x = tensor("x", 1, 16, 14, 14)
-        w = tensor("w", 32, 16, 3, 3)
-        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout="NCHW"))]
-
-    def channels_last() -> Any:
-        x = tensor("x", 1, 14, 14, 16)
-        w = tensor("w", 32, 3, 3, 16)
-        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout="NHWC", kernel_layout="OHWI"))]
+    def convolution(image: str, weight: str) -> Any:
+        x = tensor("x", *({"N": 1, "C": 16}.get(axis, 14) for axis in image))
+        w = tensor("w", *({"O": 32, "I": 16}.get(axis, 3) for axis in weight))
+        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout=image, kernel_layout=weight))]
 
     def depthwise() -> Any:
         x = tensor("x", 1, 32, 14, 14)
@@ -104,8 +99,8 @@ def tasks() -> dict[str, Callable[[], Any]]:
         "few_rows_fp32": lambda: product("float32", 16, 512),  # some schedules split the sum among blocks
         "few_rows_fp16": lambda: product("float16", 16, 512),
         "product_tf32": lambda: product("float32"),
-        "convolution": convolution,
-        "convolution_tf32": channels_last,
+        "convolution": lambda: convolution("NCHW", "OIHW"),
+        "convolution_tf32": lambda: convolution("NHWC", "OHWI"),
         "depthwise": depthwise,
         "softmax": softmax,
         "layer_norm": layer_norm,

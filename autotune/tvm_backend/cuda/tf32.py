@@ -20,7 +20,6 @@ from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Schedule, Stmt
 
 ALLOWED = "autotune_tf32"
-FIRST_ARCH = 80
 MARK = "_tf32"  # in the names of the intrinsics
 
 _SHAPE = (16, 16, 8)

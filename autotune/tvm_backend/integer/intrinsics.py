@@ -125,14 +125,18 @@ def depthwise_instructions(target: Target) -> Instructions:
 
 def has(target: Target, dot: Dot) -> bool:
     """Return whether the CPU of a target has the instructions of an intrinsic."""
-    if target.kind.name != "llvm":
-        return False
-    return all(codegen.llvm_cpu_has_features(feature, target) for feature in dot.features)
+    return _has_features(target, *dot.features)
 
 
 def permutes_bytes(target: Target) -> bool:
     """Return whether the CPU of a target permutes the bytes of a vector."""
-    return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features("avx512vbmi", target))
+    return _has_features(target, "avx512vbmi")
+
+
+def _has_features(target: Target, *features: str) -> bool:
+    if target.kind.name != "llvm":
+        return False
+    return all(codegen.llvm_cpu_has_features(feature, target) for feature in features)
 
 
 def has_tiles(target: Target, feature: str) -> bool:

@@ -88,28 +88,44 @@ def _channels(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
         columns = quantised.shape[-1]
         if numbers.shape[-1:] != (columns,) or numbers.size != columns or columns % LANES:
             return None
-        return _scaled_channels(graph, data, numbers.reshape(-1), quantised)
+        affine = _unchanged(data, columns).with_constant(quantised.value, numbers.reshape(-1))
+        rows = graph.emit(relax.op.reshape(graph.rows(data), (prod(quantised.shape[:-1]), columns // LANES, LANES)))
+        result = _requantised(graph, rows, affine, quantised)
+        return Forms(rows=graph.emit(relax.op.reshape(result, quantised.shape)))
     return None
 
 
-def _scaled_channels(graph: IntegerGraph, data: Expr, numbers: Array, quantised: Quantised) -> Forms:
-    given = graph.quantity(data)
+@dataclass(frozen=True)
+class _Affine:
+    """Quantised bytes, times a factor and plus an offset for each channel, [channels]."""
+
+    data: Expr
+    factor: Array
+    offset: Array
+
+    def then(self, factor: Array | float, offset: Array | float) -> _Affine:
+        return _Affine(self.data, self.factor * factor, self.offset * factor + offset)
+
+    def with_constant(self, call: Expr, numbers: Array) -> _Affine:
+        """Multiply by the numbers, or add them, as a call does."""
+        return self.then(numbers, 0) if op_name(call) == "relax.multiply" else self.then(1, numbers)
+
+
+def _unchanged(data: Expr, channels: int) -> _Affine:
+    return _Affine(data, np.ones(channels, np.float32), np.zeros(channels, np.float32))
+
+
+def _requantised(graph: IntegerGraph, data: Expr, affine: _Affine, quantised: Quantised) -> Expr:
+    """Compute bytes of which a factor and an offset are known; the last two axes have the channels, filled up."""
+    given = graph.quantity(affine.data)
     result = quantised.quantity
-    columns = quantised.shape[-1]
-    zero = np.float32(given.zero)
-    if op_name(quantised.value) == "relax.add":
-        factor = np.broadcast_to(given.scale / result.scale, (columns,))
-        offset = numbers / result.scale - zero * factor
-    else:
-        factor = given.scale * numbers / result.scale
-        offset = -zero * factor
-    shape = (prod(quantised.shape[:-1]), columns // LANES, LANES)
-    vectors = [relax.const(item.astype(np.float32).reshape(shape[1:]), "float32") for item in (factor, offset)]
-    flat = graph.emit(relax.op.reshape(graph.rows(data), shape))
-    limits = limits_of(result, quantised.limits)
-    program = byte_kernels.channel_kernel(shape)
-    flat_result = graph.kernel(program, "integer_channels", [flat, *vectors, limits], shape, "uint8")
-    return Forms(rows=graph.emit(relax.op.reshape(flat_result, quantised.shape)))
+    factor = given.scale * affine.factor / result.scale
+    offset = affine.offset / result.scale - np.float32(given.zero) * factor
+    shape = static_shape(data)
+    filled = (0, prod(shape[-2:]) - len(factor))
+    vectors = [relax.const(np.pad(item, filled).astype(np.float32).reshape(shape[-2:])) for item in (factor, offset)]
+    operands = [data, *vectors, limits_of(result, quantised.limits)]
+    return graph.kernel(byte_kernels.channel_kernel(shape), "integer_channels", operands, shape, "uint8")
 
 
 def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
@@ -150,18 +166,6 @@ def _gated(graph: IntegerGraph, data: Expr, gate: Expr, quantised: Quantised) ->
     return Forms(image=graph.kernel(byte_kernels.product_kernel(*shapes), "integer_gate", operands, shapes[0], "uint8"))
 
 
-@dataclass(frozen=True)
-class _Affine:
-    """Quantised bytes, times a factor and plus an offset for each channel, [channels]."""
-
-    data: Expr
-    factor: Array
-    offset: Array
-
-    def then(self, factor: Array | float, offset: Array | float) -> _Affine:
-        return _Affine(self.data, self.factor * factor, self.offset * factor + offset)
-
-
 def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
     """Compute what constants make of each channel of an image: sums, products and batch normalisations of it."""
     if len(quantised.shape) != 4:
@@ -170,16 +174,7 @@ def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None
     affine = _affine(graph, quantised.value, channels)
     if affine is None or static_shape(affine.data) != quantised.shape or channels == 1:
         return None
-    given = graph.quantity(affine.data)
-    result = quantised.quantity
-    factor = given.scale * affine.factor / result.scale
-    offset = affine.offset / result.scale - np.float32(given.zero) * factor
-    data = graph.image(affine.data)
-    shape = static_shape(data)
-    filled = (0, prod(shape[3:]) - channels)
-    vectors = [relax.const(np.pad(item, filled).astype(np.float32).reshape(shape[3:])) for item in (factor, offset)]
-    operands = [data, *vectors, limits_of(result, quantised.limits)]
-    return Forms(image=graph.kernel(byte_kernels.channel_kernel(shape), "integer_channels", operands, shape, "uint8"))
+    return Forms(image=_requantised(graph, graph.image(affine.data), affine, quantised))
 
 
 def _affine(graph: IntegerGraph, value: Expr, channels: int) -> _Affine | None:
@@ -193,7 +188,7 @@ def _affine(graph: IntegerGraph, value: Expr, channels: int) -> _Affine | None:
         numbers = _column(graph.vector(constant), (channels, 1, 1))
         inner = _affine_operand(graph, expr, channels) if numbers is not None else None
         if inner is not None and numbers is not None:
-            return inner.then(numbers, 0) if op_name(value) == "relax.multiply" else inner.then(1, numbers)
+            return inner.with_constant(value, numbers)
     return None
 
 
@@ -201,7 +196,7 @@ def _affine_operand(graph: IntegerGraph, expr: Expr, channels: int) -> _Affine |
     data = graph.quantised_operand(expr)
     if data is None:
         return _affine(graph, graph.value(expr), channels)
-    return _Affine(data, np.ones(channels, np.float32), np.zeros(channels, np.float32))
+    return _unchanged(data, channels)
 
 
 def _normalised(graph: IntegerGraph, norm: Expr, channels: int) -> _Affine | None:

@@ -158,12 +158,10 @@ def gpu_roofline(
         None if the rate of the architecture's tensor cores is not known.
     """
     arch = str(target.attrs["arch"])
-    rate: float | None = multiprocessors(target).multiply_adds
-    if precision in _SHARES_OF_HALF:
-        rate = _TENSOR_CORES.get(arch)
-    if rate is None:
+    share = _SHARES_OF_HALF.get(precision)
+    rate = multiprocessors(target).multiply_adds if share is None else share * _TENSOR_CORES.get(arch, 0)
+    if not rate:
         return None
-    rate *= _SHARES_OF_HALF.get(precision, 1)
     gflops = 2 * rate * int(device.multi_processor_count) * int(device.max_clock_rate) / 1e6  # the clock is in kHz
     return Roofline(gflops, 2 * copied / _copy_s(device, copied) / 1e9)
 

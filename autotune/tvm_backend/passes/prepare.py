@@ -120,8 +120,8 @@ def prepare(
         target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
-        precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs
-            only, `bf16` for CPUs only.
+        precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs only, `bf16` for
+            CPUs only.
         plan: Decides about the operators that it names. The rules decide about the others.
         memory_mb: How much memory activations may take, in megabytes; None for any.
 

@@ -77,6 +77,18 @@ class Network:
         self.nodes.append(helper.make_node(kind, list(inputs), [self.last], self.last, **attributes))
         return self.last
 
+    def requantised(self, scale: float = 0.02, zero: int = 128) -> str:
+        """Make bytes of the last value, and floats of them again."""
+        quantity = (self.constant(np.float32(scale)), self.constant(np.uint8(zero)))
+        return self.add("DequantizeLinear", self.add("QuantizeLinear", self.last, *quantity), *quantity)
+
+    def conv_of_bytes(self, image: str, *weight: int, **window: Any) -> str:
+        """Add a convolution of an image whose weights are bytes of a shape."""
+        numbers = self.constant(self.rng.integers(-64, 64, weight, np.int8))
+        scale = self.constant(np.float32(0.005))
+        floats = self.add("DequantizeLinear", numbers, scale, self.constant(np.int8(0)))
+        return self.add("Conv", image, floats, **window)
+
     def conv(self, inner: int, outer: int, kernel: int = 3, *, of: str = "", group: int = 1, **window: Any) -> str:
         weight = self.rng.standard_normal((outer, inner // group, kernel, kernel)) / np.sqrt(inner / group) / kernel
         bias = self.rng.standard_normal(outer) * 0.1

@@ -43,12 +43,10 @@ def test_all_pairs_of_bytes_give_what_onnx_runtime_computes(tmp_path, here, oper
 @pytest.mark.parametrize("count", (256 * 256, 256 * 3, 200))
 def test_a_function_of_one_byte_is_what_onnx_runtime_computes_for_all_of_them(written, cpu, count):
     net = Network((1, count))
-    quantity = (net.constant(np.float32(0.03)), net.constant(np.uint8(117)))
     x = (np.resize(np.arange(256), (1, count)).astype(np.float32) - 117) * np.float32(0.03)
-    net.add("DequantizeLinear", net.add("QuantizeLinear", "input", *quantity), *quantity)
+    net.requantised(0.03, 117)
     net.add("Sigmoid", net.last)
-    small = (net.constant(np.float32(1 / 256)), net.constant(np.uint8(0)))
-    net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *small), *small)
+    net.requantised(1 / 256, 0)
     assert differences(written(net), cpu, x) == (0.0, 0.0)
 
 
@@ -85,18 +83,10 @@ def test_a_normalisation_of_channels_that_no_layer_takes_in_is_computed_in_bytes
 
 def test_the_channels_of_an_input_are_scaled_in_bytes_and_stay_few(written, here):
     net = Network((1, 3, 32, 32))
-    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
-
-    def requantised() -> str:
-        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
-
-    requantised()
+    net.requantised()
     net.add("Mul", net.last, net.constant(net.rng.uniform(0.5, 2, (1, 3, 1, 1)).astype(np.float32)))
-    image = requantised()
-    numbers = net.constant(net.rng.integers(-64, 64, (16, 3, 3, 3), np.int8))
-    weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
-    net.add("Conv", image, weight)
-    requantised()
+    net.conv_of_bytes(net.requantised(), 16, 3, 3, 3)
+    net.requantised()
     path = written(net)
     share, _ = differences(path, here)
     assert share < 0.02

@@ -51,19 +51,11 @@ def test_a_classifier_equals_onnx_runtime(quantised, cpu, activations, per_chann
 
 def test_bounds_of_a_layer_are_those_of_its_bytes(written, here):
     net = Network((1, 16, 6, 6))
-    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
-
-    def requantised() -> str:
-        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
-
-    requantised()
+    net.requantised()
     for bounds in [(-0.3, 0.7), (0.0,)]:
-        image = net.last
-        numbers = net.constant(net.rng.integers(-64, 64, (16, 16, 1, 1), np.int8))
-        weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
-        net.add("Conv", image, weight)
-        net.add("Clip", net.last, *(net.constant(np.float32(bound)) for bound in bounds))
-        requantised()
+        layer = net.conv_of_bytes(net.last, 16, 16, 1, 1)
+        net.add("Clip", layer, *(net.constant(np.float32(bound)) for bound in bounds))
+        net.requantised()
     path = written(net)
     share, _ = differences(path, here)
     assert share < 0.01, "ONNX Runtime computes such layers in floats"
@@ -142,62 +134,38 @@ def test_what_has_no_integer_kernel_stays_in_floats(quantised, cpu):
 
 def test_what_an_activation_cuts_off_an_enlarged_image_is_cut_off(written, here):
     net = Network((1, 16, 4, 4))
-    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
-
-    def requantised() -> str:
-        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
 
     def convolved(image: str) -> str:
-        numbers = net.constant(net.rng.integers(-64, 64, (16, 16, 1, 1), np.int8))
-        scale = net.constant(np.float32(0.005))
-        net.add("Conv", image, net.add("DequantizeLinear", numbers, scale, net.constant(np.int8(0))))
-        return requantised()
+        net.conv_of_bytes(image, 16, 16, 1, 1)
+        return net.requantised()
 
     way = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    net.add("Resize", convolved(requantised()), "", net.constant(np.array([1, 1, 2, 2], np.float32)), **way)
+    net.add("Resize", convolved(net.requantised()), "", net.constant(np.array([1, 1, 2, 2], np.float32)), **way)
     net.add("Relu", net.last)
-    convolved(requantised())
+    convolved(net.requantised())
     assert differences(written(net), here) == (0, 0)
 
 
 @pytest.mark.parametrize("kind", ["Add", "Mul"])
 def test_a_few_channels_of_a_convolution_and_those_of_the_input_are_joined(written, here, kind):
     net = Network((1, 3, 12, 12))
-
-    def requantised(scale: float, zero: int) -> str:
-        quantity = (net.constant(np.float32(scale)), net.constant(np.uint8(zero)))
-        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
-
-    def convolved(image: str, outputs: int, side: int) -> None:
-        numbers = net.constant(net.rng.integers(-64, 64, (outputs, 3, side, side), np.int8))
-        scale = net.constant(np.float32(0.005))
-        weight = net.add("DequantizeLinear", numbers, scale, net.constant(np.int8(0)))
-        net.add("Conv", image, weight, pads=[side // 2] * 4)
-
-    image = requantised(0.02, 128)
-    convolved(image, 3, 3)
-    layer = requantised(0.03, 100)
+    image = net.requantised(0.02, 128)
+    net.conv_of_bytes(image, 3, 3, 3, 3, pads=[1] * 4)
+    layer = net.requantised(0.03, 100)
     net.add(kind, layer, image)
-    joined = requantised(0.04, 120)
+    joined = net.requantised(0.04, 120)
     net.add("Add", joined, layer)
-    convolved(requantised(0.05, 120), 16, 1)
-    requantised(0.05, 120)
+    net.conv_of_bytes(net.requantised(0.05, 120), 16, 3, 1, 1)
+    net.requantised(0.05, 120)
     assert differences(written(net), here) == (0, 0)
 
 
 def test_what_a_convolution_adds_has_the_lanes_of_its_result(written, here):
     net = Network((1, 3, 12, 12))
-    quantity = (net.constant(np.float32(0.02)), net.constant(np.uint8(128)))
-
-    def requantised() -> str:
-        return net.add("DequantizeLinear", net.add("QuantizeLinear", net.last, *quantity), *quantity)
-
-    image = requantised()
-    numbers = net.constant(net.rng.integers(-64, 64, (3, 3, 1, 1), np.int8))
-    weight = net.add("DequantizeLinear", numbers, net.constant(np.float32(0.005)), net.constant(np.int8(0)))
-    net.add("Conv", image, weight)
-    net.add("Add", requantised(), image)
-    requantised()
+    image = net.requantised()
+    net.conv_of_bytes(image, 3, 3, 1, 1)
+    net.add("Add", net.requantised(), image)
+    net.requantised()
     prepared = prepare(read_model(written(net), {}).module, here)
     values = [item.value for block in prepared["main"].body.blocks for item in block.bindings]
     (call,) = (value for value in values if str(value.args[0].name_hint).startswith("integer_conv2d_add"))
