@@ -34,6 +34,14 @@ ARCH = "sm_90"
 BARRIER = "__syncthreads();"
 WARP = 32
 RUN_LIMIT_S = 120.0
+# What a source has that uses a feature.
+FEATURES = {
+    "cp.async": ("cp.async",),
+    "WMMA": ("wmma::mma_sync",),
+    "both": ("cp.async", "wmma::mma_sync"),
+    "shuffles": ("__shfl_down_sync",),
+    "split sums": ("c_rf_ptr",),
+}
 WITHIN = "AUTOTUNE_CHECKING_IN"  # set in the process that has the stand-in in its loader's path
 
 
@@ -65,10 +73,11 @@ def tasks() -> dict[str, Callable[[], Any]]:
         element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
         return [a, b, topi.nn.relu(te.compute((rows, 64), element, "c"))]
 
-    def convolution(image: str, weight: str) -> Any:
-        x = tensor("x", *({"N": 1, "C": 16}.get(axis, 14) for axis in image))
-        w = tensor("w", *({"O": 32, "I": 16}.get(axis, 3) for axis in weight))
-        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, data_layout=image, kernel_layout=weight))]
+    def convolution(image: str, weight: str, dtype: str = "float32") -> Any:
+        x = tensor("x", *({"N": 1, "C": 16}.get(axis, 14) for axis in image), dtype=dtype)
+        w = tensor("w", *({"O": 32, "I": 16}.get(axis, 3) for axis in weight), dtype=dtype)
+        options = {"data_layout": image, "kernel_layout": weight, "out_dtype": "float32"}
+        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, **options))]
 
     def depthwise() -> Any:
         x = tensor("x", 1, 32, 14, 14)
@@ -100,6 +109,7 @@ def tasks() -> dict[str, Callable[[], Any]]:
         "few_rows_fp16": lambda: product("float16", 16, 512),
         "product_tf32": lambda: product("float32"),
         "convolution": lambda: convolution("NCHW", "OIHW"),
+        "convolution_fp16": lambda: convolution("NHWC", "OHWI", "float16"),
         "convolution_tf32": lambda: convolution("NHWC", "OHWI"),
         "depthwise": depthwise,
         "softmax": softmax,
@@ -125,6 +135,30 @@ def schedules(program: Any, target: Any, count: int, mark: str) -> Iterator[Any]
                 yield schedule.mod
         if made == count:
             return
+
+
+def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:
+    """Write the library of a scheduled program; return its source in CUDA C and its cubin.
+
+    Raises:
+        RuntimeError: The compiler refuses the source.
+    """
+    from autotune.tvm_backend.cuda import compiler
+    from autotune.tvm_backend.kernels.compile import build_library
+
+    made: list[tuple[str, bytes]] = []
+    compile_source = compiler.compile_source
+
+    def note(source: str, arch: str) -> bytes:
+        made.append((compiler.completed(source), compile_source(source, arch)))
+        return made[-1][1]
+
+    compiler.compile_source = note
+    try:
+        build_library(scheduled, target, library)
+    finally:
+        compiler.compile_source = compile_source
+    return made[0]
 
 
 class Checker:
@@ -162,9 +196,9 @@ class Checker:
 
     def _one(self, scheduled: Any, truth: Any, tally: Tally) -> None:
         library = self.folder / "candidate.so"
-        source = self._build(scheduled, library)
-        for feature in ("cp.async", "wmma::mma_sync", "__shfl_down_sync", "c_rf_ptr"):
-            tally.features[feature] = tally.features.get(feature, 0) + (feature in source)
+        source, _ = build(scheduled, self.target, library)
+        for feature, words in FEATURES.items():
+            tally.features[feature] = tally.features.get(feature, 0) + all(word in source for word in words)
         problem = self._verify(library, truth)
         if problem:
             tally.problems.append(problem)
@@ -179,24 +213,6 @@ class Checker:
         if mutant:
             tally.mutants += 1
             tally.caught += bool(self._complaints(mutant, "thread"))
-
-    def _build(self, scheduled: Any, library: Path) -> str:
-        from autotune.tvm_backend.cuda import compiler
-        from autotune.tvm_backend.kernels.compile import build_library
-
-        seen: list[str] = []
-        compile_source = compiler.compile_source
-
-        def note(source: str, arch: str) -> bytes:
-            seen.append(source)
-            return compile_source(source, arch)
-
-        compiler.compile_source = note
-        try:
-            build_library(scheduled, self.target, library)
-        finally:
-            compiler.compile_source = compile_source
-        return compiler.completed(seen[0])
 
     def _verify(self, library: Path, truth: Any) -> str:
         """Run the kernels in a process that may die of it, and note their launches; return what is wrong."""
@@ -242,20 +258,10 @@ def _threads(before: str) -> int:
 
 def table(tallies: dict[str, Tally]) -> str:
     """The results in Markdown."""
-    names = (
-        "schedules",
-        "right",
-        "races",
-        "out of bounds",
-        "cp.async",
-        "WMMA",
-        "shuffles",
-        "split sums",
-        "mutants caught",
-    )
+    names = ("schedules", "right", "races", "out of bounds", *FEATURES, "mutants caught")
     lines = [f"| task | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for kind, tally in tallies.items():
-        used = [tally.features.get(name, 0) for name in ("cp.async", "wmma::mma_sync", "__shfl_down_sync", "c_rf_ptr")]
+        used = [tally.features.get(name, 0) for name in FEATURES]
         cells = [
             tally.schedules,
             tally.right,

@@ -3,6 +3,10 @@
 MetaSchedule has two rules for tensor cores. The first, with WMMA, applies wherever the second would, which therefore
 never does: kernels that multiply with `mma.sync`, load fragments with `ldmatrix`, and copy ahead with `cp.async` in a
 pipeline. So a second generator leaves the first of the two rules out. A third has our rule for TF32 in place of both.
+
+`mma.sync` of the second rule has 8 terms. ptxas compiles WMMA to the instructions of 16 terms, and loads its fragments
+like `ldmatrix`, but the first rule waits for each tile. So each sketch with WMMA is there again with tiles that are
+copied ahead.
 """
 
 from __future__ import annotations
@@ -13,19 +17,23 @@ from collections.abc import Callable, Sequence
 from tvm import s_tir
 from tvm.ir.transform import Sequential
 from tvm.ir.utils import derived_object
-from tvm.s_tir import ScheduleError
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ScheduleRule
 
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.search.split_reduction import joined, split_schedules
-from autotune.tvm_backend.types import IRModule, Schedule, SpaceGenerator, Target, TuneContext
+from autotune.tvm_backend.types import IRModule, SpaceGenerator, Target, Trace, TuneContext
 
 QUIET = "autotune.tvm"  # the logger that says nothing
 _HALF = "float16"
 _PIPELINED = "mma_sync_m16n8k8"
 _PERMUTED = "permuted_layout"
+_WMMA = "wmma_sync"
+_SHARED = "shared.dyn"
+_FIRST_WITH_ASYNC_COPIES = 80
+_AHEAD = (1, 3)  # by how many steps. TVM simplifies traces, and drops a sampled number that only an annotation has
 Generate = Callable[[IRModule], Sequence[Schedule]]
 
 
@@ -52,10 +60,36 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
             except ScheduleError:  # a rule for tensor cores does not ask whether it applies to a split sum
                 continue
             made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
-        return [*made, *(sketch for generate in more for sketch in generate(schedule.mod))]
+        made += [sketch for generate in more for sketch in generate(schedule.mod)]
+        return [*made, *_copying_ahead(schedule.mod, made, target)]
 
     postprocessors = [*usual.postprocs, *([Compilable()] if pipelined else [])]
     return ms.space_generator.ScheduleFn(sketches, usual.sch_rules, postprocessors, usual.mutator_probs)
+
+
+def _copying_ahead(program: IRModule, made: Sequence[Schedule], target: Target) -> list[Schedule]:
+    """Return the schedules with WMMA that copy tiles to shared memory while they multiply those before."""
+    if int(str(target.attrs["arch"]).removeprefix("sm_")) < _FIRST_WITH_ASYNC_COPIES:
+        return []
+    with_wmma = [schedule.trace for schedule in made if _WMMA in str(schedule.trace)]
+    return [_ahead(program, trace, steps) for trace in with_wmma for steps in _AHEAD]
+
+
+def _ahead(program: IRModule, trace: Trace, steps: int) -> Schedule:
+    """Return a schedule whose loop over the tiles of a product copies each tile some steps before it is multiplied."""
+    schedule = Schedule(program)
+    trace.apply_to_schedule(schedule, False)
+    instructions = schedule.trace.insts
+    copies = [
+        item.outputs[0] for item in instructions if item.kind.name == "CacheRead" and _SHARED in map(str, item.attrs)
+    ]
+    loop = next(
+        item.inputs[1] for item in instructions if item.kind.name == "ComputeAt" and item.inputs[0].same_as(copies[0])
+    )
+    schedule.annotate(loop, "software_pipeline_stage", [0, 0, steps])
+    schedule.annotate(loop, "software_pipeline_order", [0, 1, 2])
+    schedule.annotate(loop, "software_pipeline_async_stages", [0])
+    return schedule
 
 
 def _pipelined(usual: SpaceGenerator, program: IRModule, target: Target) -> Generate | None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.design_space import plain_trace, tune_context
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tasks import space_size
+from autotune.tvm_backend.target import resolve_target, tvm_target
 
 from ...cuda_stand_in.on_cpu import image
 
 PIPELINED = "mma_sync_m16n8k8"
+WMMA = "wmma_sync"
+AHEAD = "software_pipeline_async_stages"
 
 
 def sketches(program, gpu):
@@ -30,14 +34,31 @@ def test_pipelines_for_tensor_cores_are_among_the_sketches_of_fp16_alone(product
     )
 
 
+def test_each_sketch_with_wmma_is_there_again_with_tiles_copied_one_and_three_steps_ahead(product_of, gpu):
+    for program in (product_of(64, 64, 128, "float16"), tf32.allow(product_of(64, 64, 128, "float32"))):
+        made = [text for text in sketches(program, gpu) if WMMA in text]
+        waiting = [text for text in made if AHEAD not in text]
+        assert waiting
+        for steps in (1, 3):
+            assert sum(f"[0, 0, {steps}]" in text for text in made) == len(waiting)
+        assert len(made) == 3 * len(waiting)
+
+
+def test_tiles_are_not_copied_ahead_before_sm_80(product_of, gpu):
+    turing = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_75"}', 1).description)
+    made = [text for text in sketches(product_of(64, 64, 128, "float16"), turing) if WMMA in text]
+    assert made
+    assert not any(AHEAD in text for text in made)
+
+
 def test_every_decision_of_a_pipeline_is_a_knob_and_its_trace_is_one_of_a_schedule(product_of, gpu):
     program = product_of(64, 128, 256, "float16")
     knobs = Knobs(program, gpu)
     drawn = knobs.space.sample(np.random.default_rng(1), 60).tolist()
     applied = [
-        item for item in (knobs.apply(tuple(row)) for row in drawn) if item and PIPELINED in str(item.schedule.trace)
+        item for item in (knobs.apply(tuple(row)) for row in drawn) if item and AHEAD in str(item.schedule.trace)
     ]
-    assert len(applied) > 1
+    assert {WMMA in str(item.schedule.trace) for item in applied} == {True, False}
     for item in applied:
         trace = plain_trace(item.schedule.trace)
         check_trace(trace)
@@ -86,16 +107,19 @@ for seed in range(1, 60):
     context = tune_context(program, target, seed=seed)
     for schedule in context.generate_design_space():
         split = any(item.kind.name == "RFactor" for item in schedule.trace.insts)
-        kind = "pipelined" if "mma_sync_m16n8k8" in str(schedule.trace) else "split" if split else "usual"
+        text = str(schedule.trace)
+        ahead = "software_pipeline_async_stages" in text and "wmma" in text
+        kind = "pipelined" if "mma_sync_m16n8k8" in text else "split" if split else "ahead" if ahead else "usual"
         schedule.enter_postproc()
         if kind not in done and all(rule.apply(schedule) for rule in context.space_generator.postprocs):
             check(schedule, kind)
-    if len(done) == 2:
+    if len(done) == int(sys.argv[5]):
         break
 for kind, words in sorted(done.items()):
     print(f"{kind}: {' '.join(words)}")
 """
-PIPELINE = ["pipelined: mma.sync ldmatrix shared.global", "usual: wmma::mma_sync"]
+AHEAD_OF_USE = "ahead: shared.global wmma::mma_sync"
+PIPELINE = [AHEAD_OF_USE, "pipelined: mma.sync ldmatrix shared.global", "usual: wmma::mma_sync"]
 
 
 @pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
@@ -103,10 +127,10 @@ PIPELINE = ["pipelined: mma.sync ldmatrix shared.global", "usual: wmma::mma_sync
     ("dtype", "rows", "terms", "wanted"),
     [
         ("float32", 16, 256, ["split: c_rf_ptr", "usual:"]),
-        ("float16", 16, 256, ["split: wmma::mma_sync c_rf_ptr", "usual: wmma::mma_sync"]),
+        ("float16", 16, 256, [AHEAD_OF_USE, "split: wmma::mma_sync c_rf_ptr", "usual: wmma::mma_sync"]),
         ("float16", 32, 64, PIPELINE),
     ],
 )
 def test_what_the_kernels_of_each_kind_compute_is_right(computing_gpu, tmp_path, dtype, rows, terms, wanted):
-    done = computing_gpu.python(SCRIPT, tmp_path, dtype, rows, terms)
+    done = computing_gpu.python(SCRIPT, tmp_path, dtype, rows, terms, len(wanted))
     assert [line.strip() for line in done.stdout.splitlines()] == wanted, done.stderr

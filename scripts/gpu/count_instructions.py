@@ -1,0 +1,105 @@
+#!/usr/bin/env python
+"""Compile random schedules to cubins, and say how many have which instructions of the GPU. Needs no GPU.
+
+    pip install nvidia-cuda-nvdisasm                # or put an `nvdisasm` into PATH
+    python scripts/gpu/count_instructions.py product_fp16 few_rows_fp16 convolution_fp16 --schedules 70
+
+The source says what a kernel asks for, and the instructions what ptxas made of it: WMMA becomes `HMMA.16816`, which has
+16 terms, and its loads become `LDSM`, which is `ldmatrix`. `LDGSTS` is an asynchronous copy. The kinds of tasks are
+those of check_schedules.py. TVM_CUDA_COMPILE_MODE chooses between NVRTC, the default here, and nvcc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from check_schedules import ARCH, build, schedules, tasks
+
+INSTRUCTIONS = ("HMMA.16816", "HMMA.1688", "HMMA.1684", "LDSM", "LDGSTS", "FFMA")
+
+
+@dataclass
+class Count:
+    """How many schedules were compiled and refused, and how many of the former have each instruction."""
+
+    compiled: int = 0
+    refusals: list[str] = field(default_factory=list)
+    having: Counter[str] = field(default_factory=Counter)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("kinds", nargs="*", default=["product_fp16"], metavar="KIND", help="default: product_fp16")
+    parser.add_argument("--schedules", type=int, default=20, help="of each kind (default: 20)")
+    given = parser.parse_args()
+    os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvrtc")
+    disassembler = find_disassembler()
+    from autotune.tvm_backend.load import load_for_tuning
+
+    load_for_tuning("cuda", ())
+    refusals = list[str]()
+    print(f"| task | compiled | refused | {' | '.join(INSTRUCTIONS)} |\n|---|{'---:|' * (2 + len(INSTRUCTIONS))}")
+    for kind in given.kinds:
+        done = count(tasks()[kind](), kind.endswith("tf32"), given.schedules, disassembler)
+        cells = (done.compiled, len(done.refusals), *(done.having[name] for name in INSTRUCTIONS))
+        print(f"| {kind} | {' | '.join(map(str, cells))} |", flush=True)
+        refusals += [f"{kind}: {problem}" for problem in done.refusals]
+    sys.exit("\n".join(refusals) or 0)
+
+
+def find_disassembler() -> str:
+    """Return the path of `nvdisasm`: the one in PATH, or that of a wheel."""
+    beside = Path(sys.prefix).glob("lib/python*/site-packages/nvidia/**/nvdisasm")
+    path = shutil.which("nvdisasm") or next(map(str, beside), None)
+    return path or sys.exit("there is no nvdisasm in PATH; run: pip install nvidia-cuda-nvdisasm")
+
+
+def count(tensors: Any, in_tf32: bool, wanted: int, disassembler: str) -> Count:
+    """Compile random schedules of a task, or those of its schedules that are in TF32."""
+    import tvm
+    from tvm import te
+
+    from autotune.errors import one_line
+    from autotune.tvm_backend.cuda import tf32
+    from autotune.tvm_backend.target import resolve_target, tvm_target
+
+    target = tvm_target(resolve_target(f'{{"kind": "cuda", "arch": "{ARCH}"}}', 1).description)
+    program = tvm.IRModule({"main": te.create_prim_func(tensors).with_attr("global_symbol", "main")})
+    program = tf32.allow(program) if in_tf32 else program
+    done = Count()
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "kernel.so")
+        for scheduled in schedules(program, target, wanted, tf32.MARK if in_tf32 else ""):
+            try:
+                _, code = build(scheduled, target, library)
+            except RuntimeError as error:
+                done.refusals.append(one_line(error))
+                continue
+            done.compiled += 1
+            done.having.update(instructions(code, disassembler))
+    return done
+
+
+def instructions(code: bytes, disassembler: str) -> set[str]:
+    """Return which of the instructions are in a cubin."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        listing = subprocess.run([disassembler, "-c", file.name], capture_output=True, text=True, check=True).stdout
+    return {name for name in INSTRUCTIONS if re.search(rf"\b{re.escape(name)}\b", listing)}
+
+
+if __name__ == "__main__":
+    main()
