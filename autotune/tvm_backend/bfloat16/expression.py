@@ -52,7 +52,14 @@ class Kernel:
     call: Callable[[], Expr]
 
 
-Node = Elementwise | Product | Kernel
+@dataclass(frozen=True, eq=False)
+class Same:
+    """An operator whose result is packed as its operand is."""
+
+    operand: Var
+
+
+Node = Elementwise | Product | Kernel | Same
 
 
 def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], uses: Mapping[Var, int]) -> list[Var]:
@@ -73,7 +80,7 @@ def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], u
         if not references[var] or references[var] != uses[var] or not fits(var):
             continue
         node = nodes[var]
-        if isinstance(node, Kernel) or (isinstance(node, Product) and has_product):
+        if isinstance(node, Kernel | Same) or (isinstance(node, Product) and has_product):
             continue
         has_product |= isinstance(node, Product)
         chosen.append(var)

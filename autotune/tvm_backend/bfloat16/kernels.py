@@ -21,7 +21,7 @@ from tvm.script import tirx as T
 from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.integer.byte_kernels import scheduled
 from autotune.tvm_backend.integer.intrinsics import Instructions
-from autotune.tvm_backend.integer.kernels import padded, unscheduled
+from autotune.tvm_backend.integer.kernels import Grouping, padded, unscheduled
 from autotune.tvm_backend.integer.schedules import (
     BFLOAT16_DEPTHWISE,
     BFLOAT16_DOT,
@@ -48,7 +48,13 @@ def number(tensor: TensorExpr, *position: PrimExpr) -> PrimExpr:
     return to_float(element) if str(tensor.dtype) == DTYPE else element
 
 
-def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, instructions: Instructions) -> TensorExpr:
+def sums_of_convolution(
+    data: TensorExpr,
+    weight: TensorExpr,
+    window: Window,
+    instructions: Instructions,
+    grouping: Grouping | None = None,
+) -> TensorExpr:
     """Express the sums of a convolution.
 
     Args:
@@ -56,10 +62,12 @@ def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, in
         weight: (OC, KH, KW, IC, b / 2, 16, 2); with N before OC where each image has weights of its own.
         window: The geometry.
         instructions: Those that compute the product.
+        grouping: Which channels are multiplied; None for all.
 
     Returns:
         float32 (N, OH, OW, OC, 16).
     """
+    all_chunks = int(data.shape[3])
     source = padded(data, window, tirx.const(0, DTYPE))
     extents = weight.shape[-7:]
     axes = [te.reduce_axis((0, extents[axis])) for axis in (1, 2, 3, 4, 6)]
@@ -67,14 +75,15 @@ def sums_of_convolution(data: TensorExpr, weight: TensorExpr, window: Window, in
     shared = len(weight.shape) == len(extents)
 
     def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        one = to_float(source[(n, *window.at(y, x, down, right), chunk, word * PAIR + half)])
+        place = grouping.chunk(c, chunk, all_chunks, int(data.shape[4])) if grouping else chunk
+        one = to_float(source[(n, *window.at(y, x, down, right), place, word * PAIR + half)])
         tap = (*([] if shared else [n]), c, down, right, chunk, word, lane, half)
         return te.sum(one * to_float(weight[tap]), axis=axes)
 
     shape = (data.shape[0], *window.size, extents[0], extents[5])
     attrs: dict[str, Any] = {"schedule_rule": BFLOAT16_DOT, INTRINSIC: instructions.vector}
-    if instructions.tiles and window.dilation[1] == 1:
-        high, wide, inner = (int(extent) for extent in extents[1:4])
+    high, wide, inner = (int(extent) for extent in extents[1:4])
+    if instructions.tiles and window.dilation[1] == 1 and inner == all_chunks:
         attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
     return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
 

@@ -16,7 +16,7 @@ from tvm import relax, te
 
 from autotune.tvm_backend.bfloat16 import kernels
 from autotune.tvm_backend.bfloat16.elements import DTYPE
-from autotune.tvm_backend.bfloat16.expression import Elementwise, Kernel, Node, Product, inlined
+from autotune.tvm_backend.bfloat16.expression import Elementwise, Kernel, Node, Product, Same, inlined
 from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.bfloat16.kernels import LANES, number
 from autotune.tvm_backend.integer.packing import by_channel
@@ -25,6 +25,7 @@ from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorE
 
 Shape = tuple[int, ...]
 FLOAT = "float32"
+_DEEPEST = 16  # products one after the other that are not computed yet: more would exceed Python's recursion limit
 
 
 @dataclass
@@ -64,6 +65,7 @@ class PackedGraph(Rewriter):
         self._tensors: dict[Var, _Tensor] = {}
         self._nodes: dict[Var, Node] = {}
         self._read_as = set[Var]()  # what a kernel reads as an image, or as rows
+        self._depths: dict[Var, int] = {}
         self._splits: dict[Var, Expr] = {}  # of images; one whose parts are all read as images is never emitted
         values = [item.value for block in self.function.body.blocks for item in block.bindings]
         self._uses = Counter(var for value in (*values, self.function.body.body) for var in variables(value))
@@ -78,8 +80,23 @@ class PackedGraph(Rewriter):
         if made is None:
             self._tensors[var] = _Tensor(shape, len(shape) == 4, self.builder.emit(self.rebuild(value), var.name))
             return
-        self._nodes[var], is_image = made
+        node, is_image = made
+        self._bound_depth(var, value, node)
+        self._nodes[var] = node
         self._tensors[var] = _Tensor(shape, is_image)
+
+    def _bound_depth(self, var: Var, value: Expr, node: Node) -> None:
+        """Compute the operand of a product after many products of which none is computed."""
+        depth = max((self._depth(item) for item in variables(value)), default=0) + isinstance(node, Product)
+        if depth > _DEEPEST and isinstance(node, Product) and self.has_node(value.args[0]):
+            self.packed(value.args[0])
+            depth = 1
+        self._depths[var] = depth
+
+    def _depth(self, var: Var) -> int:
+        tensor = self._tensors.get(var)
+        computed = tensor is None or tensor.packed or tensor.plain is not None
+        return 0 if computed else self._depths.get(var, 0)
 
     def operator(self, value: Expr) -> tuple[Node, bool] | None:
         """Return what computes a value in bfloat16, and whether the result is an image; None if nothing does."""
@@ -141,6 +158,8 @@ class PackedGraph(Rewriter):
             return self._converted(others[0], dtype)
         if node is None or tensor.plain is not None:
             return self._pack(tensor, dtype, lanes)
+        if isinstance(node, Same):
+            return self.emit(relax.op.reshape(self.packed(node.operand, dtype, lanes), tensor.packed_shape(lanes)))
         if isinstance(node, Kernel):
             made = node.call()
             return made if str(made.ty.dtype) == dtype else self._converted(made, dtype)

@@ -14,13 +14,14 @@ from tvm import relax
 
 from autotune.tvm_backend.bfloat16 import kernels
 from autotune.tvm_backend.bfloat16.elements import DTYPE, rounded
-from autotune.tvm_backend.bfloat16.expression import FUNCTIONS, Elementwise, Kernel, Node, Product
+from autotune.tvm_backend.bfloat16.expression import FUNCTIONS, Elementwise, Kernel, Node, Product, Same
 from autotune.tvm_backend.bfloat16.instructions import dot_instructions
 from autotune.tvm_backend.bfloat16.kernels import LANES, PAIR
 from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.integer.byte_kernels import enlarge_kernel, slice_kernel
-from autotune.tvm_backend.integer.packing import filled
+from autotune.tvm_backend.integer.packing import by_group, filled
 from autotune.tvm_backend.passes.convolution import Window, channels_of_part, repeats
+from autotune.tvm_backend.passes.permutations import axes_of
 from autotune.tvm_backend.passes.rewrite import (
     is_tensor_constant,
     op_name,
@@ -36,6 +37,8 @@ _FEW_ROWS = 8  # of a product that is bound by reading its weights
 _MANY_WEIGHTS = 2**20
 _SHORT_ROW = 8
 _MOST_PIXELS = 64  # of an image that is computed as one row: a tile has no more
+_TO_IMAGE = (0, 3, 1, 2)
+_TO_ROWS = (0, 2, 3, 1)
 _COPIED_CHANNELS = 64  # pixels are copied by so many at once
 
 
@@ -76,8 +79,8 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
         sums = partial(kernels.sums_of_depthwise, window=window)
         return Product("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
-    if groups != 1:
-        return None
+    if groups > 1:
+        return _in_groups(graph, call), True
     line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
     if line is not None:
         return line.product(graph, data, weight.value.numpy()), True
@@ -91,6 +94,18 @@ def _conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return Product("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
     sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
     return Product("bfloat16_conv2d", lambda: (graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums), True
+
+
+def _in_groups(graph: PackedGraph, call: Call) -> Product:
+    """A convolution of groups: each chunk of the result depends on few chunks of the image."""
+    data, weight = call.args
+    outer = static_shape(call)[1] // int(call.attrs.groups)
+    chunks = -(-static_shape(data)[1] // LANES)
+    values, grouping = by_group(filled(weight.value.numpy(), 0, LANES), outer, LANES, chunks)
+    packed = relax.const(_packed_weight(values, LANES), DTYPE)
+    instructions = dot_instructions(graph.target)
+    sums = partial(kernels.sums_of_convolution, window=Window.of(call), instructions=instructions, grouping=grouping)
+    return Product("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
 
 
 @dataclass(frozen=True)
@@ -307,6 +322,20 @@ def _reshape(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     return (Kernel(lambda: graph.packed(data)), False) if same else None
 
 
+def _permute(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """Channels that go from the last axis to the second, or back. An image and its pixels as rows are packed alike."""
+    data = call.args[0]
+    axes = axes_of(call)
+    to_image = axes == _TO_IMAGE
+    if not (graph.everywhere and isinstance(data, relax.Var) and (to_image or axes == _TO_ROWS)):
+        return None
+    whole = static_shape(call)[1 if to_image else 3] % LANES == 0
+    is_packed = to_image or graph.has_node(data)
+    if not (whole and is_packed and graph.has_layout(data, is_image=not to_image)):
+        return None
+    return Same(data), to_image
+
+
 def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     """Channels put together."""
     joined = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
@@ -385,6 +414,7 @@ _HANDLERS: Mapping[str, _Handler] = {
     "relax.mean": _global_average,
     "relax.reshape": _reshape,
     "relax.squeeze": _reshape,
+    "relax.permute_dims": _permute,
     "relax.concat": _concat,
     "relax.strided_slice": _slice,
     "relax.image.resize2d": _resize,

@@ -171,7 +171,7 @@ class IntegerGraph(Rewriter):
         if forms.image is None:
             shape = static_shape(var)
             lanes = WORD if shape[1] <= WORD else LANES
-            direct = self._quantised_image(var, lanes)
+            direct = self._quantised_image(var, lanes) if forms.rows is None else None
             forms.image = self._packed(self.rows(var), shape, lanes) if direct is None else direct
         return forms.image
 

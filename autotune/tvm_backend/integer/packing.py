@@ -51,7 +51,7 @@ def pack_convolution(weight: Array, lanes: int, chunks: int, groups: int = 1) ->
         groups: How many groups of channels there are.
     """
     if groups > 1:
-        values, grouping = _grouped(filled(weight, 0, LANES), len(weight) // groups, lanes, chunks)
+        values, grouping = by_group(filled(weight, 0, LANES), len(weight) // groups, lanes, chunks)
     else:
         values = filled(filled(weight, 0, LANES), 1, lanes)
         grouping = Grouping(0, 0, chunks)
@@ -77,22 +77,11 @@ def pack_depthwise(weight: Array, gap: int) -> PackedWeights:
     return _packed(blocks.transpose(0, 2, 3, 1, 4), weight, None)
 
 
-def fits(weight: Array) -> bool:
-    """Return whether integers are signed bytes."""
-    return bool((weight >= _LEAST).all() and (weight <= _GREATEST).all())
-
-
-def by_channel(values: Array, outputs: int, dtype: npt.DTypeLike) -> Array:
-    """Return one number for all channels, or one for each, as (OC, 16)."""
-    wide = np.broadcast_to(values.reshape(-1), (outputs,))
-    return filled(wide, 0, LANES).astype(dtype).reshape(-1, LANES)
-
-
-def _grouped(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array, Grouping]:
-    """Weights of all channels of the chunks that each chunk of the output depends on; zeros for other groups.
+def by_group(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array, Grouping]:
+    """Return weights for all channels of the chunks that each chunk of the output depends on: zeros for other groups.
 
     Args:
-        weight: Filled up to whole chunks of outputs.
+        weight: (O, I, KH, KW), with I the channels of a group, filled up to whole chunks of outputs.
         outer: Outputs of a group.
         lanes: Channels in a chunk of the input.
         chunks: Chunks of the input.
@@ -102,12 +91,23 @@ def _grouped(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array,
     firsts = starts[::LANES] // lanes
     lasts = (starts[LANES - 1 :: LANES] + inner - 1) // lanes
     count = min(int((lasts - firsts).max()) + 1, chunks)
-    values = np.zeros((outputs, count * lanes, *window), np.int64)
+    values = np.zeros((outputs, count * lanes, *window), weight.dtype)
     for output, start in enumerate(starts):
         place = start - min(firsts[output // LANES], chunks - count) * lanes
         kept = values[output, place : place + inner]  # an output that only fills the chunk may lie beyond the end
         kept[...] = weight[output, : len(kept)]
     return values, Grouping(outer, inner, count)
+
+
+def fits(weight: Array) -> bool:
+    """Return whether integers are signed bytes."""
+    return bool((weight >= _LEAST).all() and (weight <= _GREATEST).all())
+
+
+def by_channel(values: Array, outputs: int, dtype: npt.DTypeLike) -> Array:
+    """Return one number for all channels, or one for each, as (OC, 16)."""
+    wide = np.broadcast_to(values.reshape(-1), (outputs,))
+    return filled(wide, 0, LANES).astype(dtype).reshape(-1, LANES)
 
 
 def _signed_bytes(values: Array) -> list[Array]:

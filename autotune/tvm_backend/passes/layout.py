@@ -169,8 +169,14 @@ def _spread(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr
 
 
 def _depthwise(packer: LayoutPacker, call: Call) -> Form | None:
-    """Pack a depthwise convolution, but only if its input is packed: otherwise packing costs more than it gains."""
-    block = packer.block_of(call.args[0])
+    """Pack a depthwise convolution if its input is packed, or permuted, which is packed in place of that.
+
+    Otherwise packing costs more than it gains.
+    """
+    data = call.args[0]
+    block = packer.block_of(data)
+    if block == PLAIN and op_name(packer.values.get(data)) == "relax.permute_dims":
+        block = choose_block(static_shape(data)[1], packer.lanes)
     if block == PLAIN:
         return None
     weight = pack_channels(call.args[1].value.numpy().transpose(1, 0, 2, 3), block)[0]

@@ -41,6 +41,7 @@ from autotune.tvm_backend.passes.fold_scale import fold_scales
 from autotune.tvm_backend.passes.in_place import place_parts, share_buffers
 from autotune.tvm_backend.passes.layout import pack_layouts
 from autotune.tvm_backend.passes.matmul import pack_products
+from autotune.tvm_backend.passes.permutations import sink_permutations
 from autotune.tvm_backend.passes.recurrent_layers import pack_recurrent_layers
 from autotune.tvm_backend.passes.reshape import sink_reshapes
 from autotune.tvm_backend.passes.rewrite import op_name
@@ -68,7 +69,8 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
     pays = partial(winograd_pays, vector=registers[0]) if winograd else None
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
-        (True, partial(integer_kernels, target=target)),  # first: it reads what becomes folded constants
+        (True, sink_permutations),  # changes between channels second and channels last meet and vanish
+        (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants
         # Weights in blocks of vectors.
         (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
         *((True, item) for item in _dispatch(target)),  # operators for which the target has a library
@@ -82,6 +84,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
         (True, name_operators),  # from here on a plan can speak of them
         (cpu and precision == "bf16", partial(bfloat16_kernels, target=target)),  # what is left stays in fp32
+        (cpu, partial(sink_permutations, ties=False)),  # again, for packed images are permuted
         (cpu, partial(pack_layouts, winograd=pays, registers=registers, plan=plan)),  # channels in blocks of a vector
         (cpu, partial(pack_products, plan=plan)),  # constant matrices in blocks of a vector
         (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes

@@ -112,6 +112,34 @@ def test_a_convolution_of_few_channels_reads_lines_of_pairs_where_windows_begin_
     assert error < (_SUMMED if channels > 1 else _ROUNDED)  # the reference has the weights of one channel in float32
 
 
+@pytest.mark.parametrize(("channels", "groups"), [((32, 32), 8), ((48, 96), 3), ((40, 20), 5), ((24, 48), 2)])
+def test_a_convolution_of_groups_is_rounded_nowhere_but_in_its_operands(compiled, cpu, channels, groups):
+    net = Network((2, channels[0], 7, 9))
+    net.conv(*channels, pads=[1, 1, 1, 1], strides=[1, 2], group=groups)
+    names, error = compiled(net, cpu)
+    assert names[0] == "bfloat16_conv2d"
+    assert not any("conv2d_NCHWc" in name for name in names)
+    assert error < _SUMMED
+
+
+def test_between_images_and_rows_nothing_is_permuted(compiled, cpu):
+    net = Network((1, 32, 6, 7))
+    image = net.conv(32, 48, 1)
+    for _ in range(2):
+        net.conv(48, 48, pads=[1, 1, 1, 1], group=48)
+        net.add("Transpose", net.last, perm=[0, 2, 3, 1])
+        net.matmul(48, 64)
+        net.add("Relu", net.last)
+        net.matmul(64, 48)
+        net.add("Transpose", net.last, perm=[0, 3, 1, 2])
+        image = net.add("Add", net.last, image)
+    names, error = compiled(net, cpu)
+    products = [name for name in names if name.startswith("bfloat16")]
+    assert products == ["bfloat16_conv2d", "bfloat16_depthwise_conv2d", "bfloat16_matmul", "bfloat16_matmul"]
+    assert sum("transpose" in name for name in compiled.kernels) == 1, "of the result"
+    assert error < 3 * _ROUNDED
+
+
 def test_what_follows_a_convolution_is_a_part_of_its_kernel(compiled, cpu):
     net = Network((1, 16, 6, 6))
     value = net.conv(16, 32)
@@ -121,6 +149,14 @@ def test_what_follows_a_convolution_is_a_part_of_its_kernel(compiled, cpu):
     names, error = compiled(net, cpu)
     assert [name for name in names if name.startswith("bfloat16")] == ["bfloat16_conv2d"] * 2
     assert error < _ROUNDED
+
+
+def test_a_hundred_and_fifty_layers_one_after_the_other(compiled, cpu):
+    net = Network((1, 16, 4, 4))
+    for _ in range(150):
+        net.conv(16, 16, 1)
+    names, _ = compiled(net, cpu)
+    assert names == ["bfloat16_conv2d", "bfloat16_conv2d", "reshape_transpose"], "the last layer writes float32"
 
 
 def test_a_value_that_several_operators_read(compiled, cpu):

@@ -1,0 +1,193 @@
+"""Let permutations of axes sink below elementwise operators, where they meet their inverse and vanish.
+
+A network whose convolutions have their channels second, and whose products and normalisations have them last, changes
+between the two in every block, and adds what came before in either. An operator behind a permutation is not fused to
+the product before it. A permutation sinks only where its inverse is below it: anywhere else nothing would be gained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from autotune.tvm_backend.passes.reshape import ELEMENTWISE
+from autotune.tvm_backend.passes.rewrite import (
+    Rewriter,
+    is_tensor_constant,
+    op_name,
+    rewrite_and_clean,
+    static_shape,
+    variables,
+)
+from autotune.tvm_backend.types import Expr, IRModule, Var
+
+Axes = tuple[int, ...]
+_PERMUTATION = "relax.permute_dims"
+_DEQUANTISATION = "relax.dequantize"
+_QUANTISATIONS = frozenset({_DEQUANTISATION, "relax.quantize"})
+_REDUCTIONS = frozenset(f"relax.{name}" for name in ("max", "mean", "min", "sum"))
+
+
+def sink_permutations(mod: IRModule, *, ties: bool = True) -> IRModule:
+    """Rewrite `main` so that elementwise operators work on tensors as they were before a permutation.
+
+    Args:
+        mod: The module.
+        ties: Whether an operator does so of whose operands no more are permuted than others would have to be.
+    """
+    return rewrite_and_clean(mod, lambda module: _Sinker(module, ties))
+
+
+class _Sinker(Rewriter):
+    """Keeps for each old variable a new expression, and the axes by which that becomes it; none if it is the same."""
+
+    def __init__(self, mod: IRModule, ties: bool) -> None:
+        super().__init__(mod)
+        self._ties = ties
+        self._values: dict[Var, Expr] = {}
+        self._sources: dict[Var, tuple[Expr, Axes]] = {}
+        self._permuted: dict[tuple[Var, Axes], Expr] = {}
+        self._vanishing: dict[tuple[Var, Axes], bool] = {}
+        self._readers: dict[Var, list[tuple[Var, Expr]]] = {}
+        for block in self.function.body.blocks:
+            for item in block.bindings:
+                for var in variables(item.value):
+                    self._readers.setdefault(var, []).append((item.var, item.value))
+
+    def visit(self, var: Var, value: Expr) -> None:
+        self._values[var] = value
+        source = self._composed(value) or self._below(var, value)
+        if source is None:
+            source = (self.builder.emit(self.rebuild(value), var.name), ())
+        self._sources[var] = source
+
+    def plain(self, var: Var) -> Expr:
+        source, axes = self._sources.get(var, (var, ()))
+        return self._permute(var, axes) if axes else source
+
+    def bind(self, var: Var, expr: Expr) -> None:
+        self._sources[var] = (expr, ())
+
+    def enter_block(self) -> Any:
+        return dict(self._sources), dict(self._permuted)
+
+    def leave_block(self, before: Any) -> None:
+        self._sources, self._permuted = before
+
+    def _composed(self, value: Expr) -> tuple[Expr, Axes] | None:
+        """What a permutation of a variable is a permutation of."""
+        if op_name(value) != _PERMUTATION or not isinstance(value.args[0], relax.Var) or not static_shape(value):
+            return None
+        source, axes = self._source(value.args[0])
+        composed = _after(axes, axes_of(value))
+        return source, () if _is_identity(composed) else composed
+
+    def _source(self, var: Var) -> tuple[Expr, Axes]:
+        return self._sources.get(var, (var, ()))
+
+    def _below(self, var: Var, value: Expr) -> tuple[Expr, Axes] | None:
+        """An operator on what an operand was before it was permuted, as the others are then."""
+        tensors = _tensors(value)
+        permuted = [self._source(item)[1] for item in tensors if isinstance(item, relax.Var)]
+        axes = next(filter(None, permuted), ())
+        others = len(permuted) - permuted.count(axes)
+        fewer = permuted.count(axes) > others or (self._ties and permuted.count(axes) == others)
+        if not axes or not fewer or not _sinks(value, axes) or not self._vanishes(var, axes):
+            return None
+        operands = [self._before(item, axes) for item in tensors]
+        rest = value.args[len(tensors) :]
+        if op_name(value) in _REDUCTIONS:
+            make = getattr(relax.op, op_name(value).removeprefix("relax."))
+            made = make(operands[0], [axes[int(axis)] for axis in value.attrs.axis], keepdims=True)
+        else:
+            made = relax.Call(value.op, [*operands, *rest], value.attrs, value.ty_args)
+        return self.builder.emit(made, var.name), axes
+
+    def _before(self, operand: Expr, axes: Axes) -> Expr:
+        """An operand as it is before a permutation by some axes."""
+        if not isinstance(operand, relax.Var):
+            return _constant_before(operand, axes)
+        source, own = self._source(operand)
+        return source if own == axes else self._permute(operand, _after(own, _inverse(axes)))
+
+    def _permute(self, var: Var, axes: Axes) -> Expr:
+        """Permute the source of a variable. Bytes are permuted rather than the floats that they stand for."""
+        source, _ = self._source(var)
+        if (source, axes) not in self._permuted:
+            self._permuted[source, axes] = self._permute_anew(var, axes)
+        return self._permuted[source, axes]
+
+    def _permute_anew(self, var: Var, axes: Axes) -> Expr:
+        source, own = self._source(var)
+        value: Expr = self._values.get(var)
+        if op_name(value) == _DEQUANTISATION and own and self._source(value.args[0])[1] == own:
+            bytes_ = self._permute(value.args[0], axes)
+            return self.emit(relax.Call(value.op, [bytes_, *value.args[1:]], value.attrs))
+        return source if _is_identity(axes) else self.emit(relax.op.permute_dims(source, axes))
+
+    def _vanishes(self, var: Var, axes: Axes) -> bool:
+        """Whether a permutation meets its inverse below a variable."""
+        if (var, axes) not in self._vanishing:
+            self._vanishing[var, axes] = False
+            self._vanishing[var, axes] = any(
+                self._ends(value, axes) or (_sinks(value, axes) and self._vanishes(reader, axes))
+                for reader, value in self._readers.get(var, ())
+            )
+        return self._vanishing[var, axes]
+
+    def _ends(self, value: Expr, axes: Axes) -> bool:
+        return op_name(value) == _PERMUTATION and _is_identity(_after(axes, axes_of(value)))
+
+
+def axes_of(permutation: Expr) -> Axes:
+    """Return the axes of a `permute_dims`, which reverses them where it names none."""
+    axes = permutation.attrs.axes
+    rank = len(static_shape(permutation))
+    return tuple(int(axis) % rank for axis in axes) if axes is not None else tuple(range(rank))[::-1]
+
+
+def _tensors(value: Expr) -> list[Expr]:
+    """The operands of an elementwise operator. The scales of a quantisation are none."""
+    name = op_name(value)
+    if name in _QUANTISATIONS or name in _REDUCTIONS:
+        return list(value.args[:1])
+    return [item for item in value.args if isinstance(item.ty, relax.TensorType)] if name in ELEMENTWISE else []
+
+
+def _sinks(value: Expr, axes: Axes) -> bool:
+    """Whether a permutation may come after an operator in place of before it."""
+    name = op_name(value)
+    rank = len(axes)
+    if len(static_shape(value)) != rank:
+        return False
+    if name in _QUANTISATIONS:
+        return all(is_tensor_constant(item) and item.value.numpy().size == 1 for item in value.args[1:])
+    if name in _REDUCTIONS:
+        return value.attrs.axis is not None and bool(value.attrs.keepdims)
+    tensors = _tensors(value)
+    return bool(tensors) and all(is_tensor_constant(item) or len(static_shape(item)) == rank for item in tensors)
+
+
+def _constant_before(constant: Expr, axes: Axes) -> Expr:
+    """A constant that is broadcast to a permuted tensor as one that is broadcast to the tensor itself."""
+    value = constant.value.numpy()
+    if value.ndim == 0:
+        return constant
+    wide = value.reshape((1,) * (len(axes) - value.ndim) + value.shape)
+    return relax.const(np.ascontiguousarray(wide.transpose(_inverse(axes))), str(constant.ty.dtype))
+
+
+def _after(first: Axes, second: Sequence[int]) -> Axes:
+    """The axes of two permutations, one after the other."""
+    return tuple(first[axis] for axis in second) if first else tuple(second)
+
+
+def _inverse(axes: Axes) -> Axes:
+    return tuple(axes.index(axis) for axis in range(len(axes)))
+
+
+def _is_identity(axes: Axes) -> bool:
+    return axes == tuple(range(len(axes)))

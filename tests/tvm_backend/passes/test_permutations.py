@@ -1,0 +1,104 @@
+"""Permutations of axes sink below elementwise operators, to their inverse."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from tvm import relax
+
+from autotune.tvm_backend.passes.permutations import sink_permutations
+
+_OP = relax.op
+TO_FIRST = (0, 3, 1, 2)
+TO_LAST = (0, 2, 3, 1)
+
+
+@pytest.fixture
+def sunk(rewritten):
+    """The operators after sinking."""
+    return partial(rewritten, sink_permutations)
+
+
+def test_elementwise_operators_between_a_permutation_and_its_inverse_need_neither(sunk, const):
+    def build(emit, x):
+        first = emit(_OP.permute_dims(x, TO_FIRST))
+        scaled = emit(_OP.multiply(emit(_OP.exp(first)), const(5, 1, 1)))
+        return _OP.permute_dims(scaled, TO_LAST)
+
+    assert sunk(build, (1, 3, 4, 5)) == ["exp", "multiply"]
+
+
+def test_two_permutations_one_after_the_other_are_one(sunk):
+    def build(emit, x):
+        return _OP.permute_dims(emit(_OP.permute_dims(x, TO_FIRST)), TO_FIRST)
+
+    assert sunk(build, (1, 3, 4, 5)) == ["permute_dims"]
+
+
+def test_a_permutation_without_axes_reverses_them(sunk):
+    def build(emit, x):
+        return _OP.permute_dims(emit(_OP.exp(emit(_OP.permute_dims(x)))))
+
+    assert sunk(build, (2, 3, 4)) == ["exp"]
+
+
+def test_where_no_inverse_follows_nothing_changes(sunk):
+    def build(emit, x):
+        return _OP.exp(emit(_OP.permute_dims(x, TO_FIRST)))
+
+    assert sunk(build, (1, 3, 4, 5)) == ["permute_dims", "exp"]
+
+
+def test_what_is_added_is_permuted_once_for_all_additions(sunk):
+    def build(emit, x, y):
+        total = y
+        for _ in range(3):
+            last = emit(_OP.permute_dims(total, TO_LAST))
+            branch = emit(_OP.permute_dims(emit(_OP.add(emit(_OP.nn.softmax(last)), x)), TO_FIRST))
+            total = emit(_OP.add(branch, total))
+        return _OP.permute_dims(total, TO_LAST)
+
+    operators = sunk(build, (1, 3, 4, 5), (1, 5, 3, 4))
+    assert operators.count("permute_dims") == 1
+    assert operators.count("add") == 6
+
+
+def test_a_sum_that_keeps_its_dimensions_is_over_the_axes_before(sunk):
+    def build(emit, x):
+        first = emit(_OP.permute_dims(x, TO_FIRST))
+        return _OP.permute_dims(emit(_OP.sum(first, [2, -1], keepdims=True)), TO_LAST)
+
+    assert sunk(build, (2, 3, 4, 5)) == ["sum"]
+
+
+def test_what_is_read_in_both_layouts_is_computed_in_one(sunk):
+    def build(emit, x):
+        first = emit(_OP.exp(emit(_OP.permute_dims(x, TO_FIRST))))
+        last = emit(_OP.permute_dims(first, TO_LAST))
+        return _OP.add(emit(_OP.sum(first)), emit(_OP.sum(last)))
+
+    assert sunk(build, (1, 3, 4, 5)) == ["exp", "permute_dims", "sum", "sum", "add"]
+
+
+def test_an_operand_of_fewer_dimensions_keeps_the_permutation_before_it(sunk):
+    def build(emit, x, y):
+        first = emit(_OP.permute_dims(x, TO_FIRST))
+        return _OP.permute_dims(emit(_OP.add(first, y)), TO_LAST)
+
+    assert sunk(build, (1, 3, 4, 5), (3, 4)) == ["permute_dims", "add", "permute_dims"]
+
+
+def test_bytes_are_permuted_rather_than_the_floats_that_they_stand_for(sunk):
+    def build(emit, x):
+        scale = relax.const(0.05, "float32")
+        zero = relax.const(3, "uint8")
+        first = emit(_OP.permute_dims(x, TO_FIRST))
+        bytes_ = emit(_OP.quantize(first, scale, zero, axis=1, out_dtype="uint8"))
+        back = emit(_OP.dequantize(bytes_, scale, zero, axis=1))
+        last = emit(_OP.nn.softmax(emit(_OP.permute_dims(back, TO_LAST))))
+        return _OP.add(emit(_OP.sum(last)), emit(_OP.nn.softmax(back)))
+
+    operators = sunk(build, (1, 3, 4, 5))
+    assert operators.index("quantize") < operators.index("permute_dims")
+    assert operators[operators.index("permute_dims") + 1] == "dequantize"
