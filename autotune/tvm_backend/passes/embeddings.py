@@ -1,7 +1,8 @@
-"""Replace the product of a one-hot encoding with a constant matrix by reading the rows of the matrix.
+"""Read rows: in place of a product of a one-hot encoding with a constant matrix, and without a gather if they are known.
 
-Exporters write an embedding so: compare each index with 0, 1, 2, ..., convert the answers to numbers, and multiply them
-with the table.
+Exporters write an embedding as a product: compare each index with 0, 1, 2, ..., convert the answers to numbers, and
+multiply them with the table. They take queries, keys and values apart by a gather of one constant index each, which is
+fused with nothing. A slice is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,34 @@ def read_rows(mod: IRModule) -> IRModule:
         mod: A module before LegalizeOps, its constants folded.
     """
     return rewrite_and_clean(mod, _RowReader)
+
+
+def slice_rows(mod: IRModule) -> IRModule:
+    """Rewrite `main` so that gathers whose indices are constants that count up are slices.
+
+    Args:
+        mod: A module before LegalizeOps.
+    """
+    return rewrite_and_clean(mod, _RowSlicer)
+
+
+class _RowSlicer(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        if op_name(value) != "relax.take" or not is_tensor_constant(value.args[1]) or value.attrs.axis is None:
+            return None
+        data, indices = value.args
+        shape = static_shape(data)
+        result = static_shape(value)
+        if not isinstance(data, relax.Var) or not shape or (not result and len(shape) > 1):
+            return None
+        axis = int(value.attrs.axis) % len(shape)
+        rows = indices.value.numpy().astype(np.int64).ravel()
+        inside = rows.size and rows[0] >= 0 and rows[-1] < shape[axis]
+        if not inside or (np.diff(rows) != 1).any():
+            return None
+        first = int(rows[0])
+        cut = relax.op.strided_slice(self.leaf(data), axes=[axis], begin=[first], end=[first + rows.size])
+        return relax.op.reshape(self.emit(cut), result)
 
 
 class _RowReader(PlainRewriter):

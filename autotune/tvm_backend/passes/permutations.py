@@ -78,12 +78,16 @@ class _Sinker(Rewriter):
         self._sources, self._permuted = before
 
     def _composed(self, value: Expr) -> tuple[Expr, Axes] | None:
-        """What a permutation of a variable is a permutation of."""
+        """What a permutation of a variable is a permutation of. One of axes of extent 1 is a reshape."""
         if op_name(value) != _PERMUTATION or not isinstance(value.args[0], relax.Var) or not static_shape(value):
             return None
         source, axes = self._source(value.args[0])
         composed = _after(axes, axes_of(value))
-        return source, () if _is_identity(composed) else composed
+        if _is_identity(composed):
+            return source, ()
+        if _moves_nothing(static_shape(source), composed):
+            return self.emit(relax.op.reshape(source, static_shape(value))), ()
+        return source, composed
 
     def _source(self, var: Var) -> tuple[Expr, Axes]:
         return self._sources.get(var, (var, ()))
@@ -183,6 +187,12 @@ def _constant_before(constant: Expr, axes: Axes) -> Expr:
 def _after(first: Axes, second: Sequence[int]) -> Axes:
     """The axes of two permutations, one after the other."""
     return tuple(first[axis] for axis in second) if first else tuple(second)
+
+
+def _moves_nothing(shape: Sequence[int], axes: Axes) -> bool:
+    """Whether the elements of a tensor are in the same order before and after a permutation."""
+    wide = [axis for axis in axes if shape[axis] != 1]
+    return wide == sorted(wide)
 
 
 def _inverse(axes: Axes) -> Axes:

@@ -36,7 +36,7 @@ from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.integer.replace import integer_kernels
 from autotune.tvm_backend.passes.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.passes.constants import fold_constants
-from autotune.tvm_backend.passes.embeddings import read_rows
+from autotune.tvm_backend.passes.embeddings import read_rows, slice_rows
 from autotune.tvm_backend.passes.fold_scale import fold_scales
 from autotune.tvm_backend.passes.in_place import place_parts, share_buffers
 from autotune.tvm_backend.passes.layout import pack_layouts
@@ -69,6 +69,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
     pays = partial(winograd_pays, vector=registers[0]) if winograd else None
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
+        (True, slice_rows),  # a gather of rows that are always the same is fused with nothing
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
         (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants
         # Weights in blocks of vectors.

@@ -1,4 +1,4 @@
-"""Products with one-hot encodings read rows."""
+"""Products with one-hot encodings read rows, and known rows are sliced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from autotune.tvm_backend.passes.embeddings import read_rows
+from autotune.tvm_backend.passes.embeddings import read_rows, slice_rows
 
 _OP = relax.op
 DEPTH = 5
@@ -62,3 +62,29 @@ def test_a_comparison_of_many_with_many_stays_a_product(read, const):
         return _OP.matmul(same, const(DEPTH, 8))
 
     assert "matmul" in read(build, (2, DEPTH))
+
+
+@pytest.mark.parametrize(
+    ("indices", "axis", "names"),
+    [
+        (np.int64(1), 0, ["strided_slice", "reshape"]),
+        (np.int64(2), 1, ["strided_slice", "reshape"]),
+        (np.array([2], np.int32), -1, ["strided_slice", "reshape"]),
+        (np.array([1, 2]), 1, ["strided_slice", "reshape"]),
+        (np.array([[1, 2]]), 1, ["strided_slice", "reshape"]),
+        (np.array([2, 1]), 1, ["take"]),
+        (np.array([0, 2]), 1, ["take"]),
+    ],
+)
+def test_a_gather_of_constant_rows_in_order_is_a_slice(rewritten, indices, axis, names):
+    def build(emit, x):
+        return _OP.take(x, relax.const(indices), axis=axis)
+
+    assert rewritten(slice_rows, build, (2, 3, 4)) == names
+
+
+def test_one_row_of_a_vector_is_a_slice_too(rewritten):
+    def build(emit, x):
+        return _OP.take(x, relax.const(np.int64(3)), axis=0)
+
+    assert rewritten(slice_rows, build, (5,)) == ["strided_slice", "reshape"]

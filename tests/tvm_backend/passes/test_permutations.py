@@ -43,6 +43,13 @@ def test_a_permutation_without_axes_reverses_them(sunk):
     assert sunk(build, (2, 3, 4)) == ["exp"]
 
 
+def test_a_permutation_of_axes_of_extent_1_is_a_reshape(sunk):
+    def build(emit, x):
+        return _OP.exp(emit(_OP.permute_dims(x, (1, 0, 2, 3))))
+
+    assert sunk(build, (6, 1, 4, 1)) == ["reshape", "exp"]
+
+
 def test_where_no_inverse_follows_nothing_changes(sunk):
     def build(emit, x):
         return _OP.exp(emit(_OP.permute_dims(x, TO_FIRST)))

@@ -181,6 +181,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 attrs = corrected.with_pads(inputs, attrs)
             if corrected.is_pairwise(op_name, inputs):
                 return corrected.pairwise(self.bb, op_name, list(inputs))
+            if corrected.has_known_rows(op_name, inputs):
+                return corrected.gather(self.bb, list(inputs), attrs)
             if corrected.is_bounded(op_name, inputs):
                 return corrected.clip(self.bb, list(inputs))
             if op_name not in CONVERTERS:

@@ -84,6 +84,26 @@ def clip(builder: BlockBuilder, inputs: Sequence[Expr | None]) -> Expr:
     return value
 
 
+def has_known_rows(kind: str, inputs: Sequence[Expr | None]) -> bool:
+    """Return whether an operator is a `Gather` from a tensor of known shape by constant indices."""
+    if kind != "Gather" or len(inputs) != 2 or None in inputs:
+        return False
+    data, indices = inputs
+    is_computed = isinstance(data.ty, relax.TensorType) and not is_tensor_constant(data)
+    return is_computed and bool(static_shape(data)) and is_tensor_constant(indices)
+
+
+def gather(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr:
+    """Emit a `Gather` by constant indices: TVM finds out as the model runs whether they count from the end."""
+    data, indices = inputs
+    shape = static_shape(data)
+    axis = int(attributes.get("axis", 0)) % len(shape)
+    places = indices.value.numpy()
+    if places.size and not -shape[axis] <= places.min() <= places.max() < shape[axis]:
+        raise ValueError(f"it takes row {places.min()} or {places.max()} of {shape[axis]}")
+    return builder.emit(relax.op.take(data, relax.const(np.where(places < 0, places + shape[axis], places)), axis))
+
+
 def check_roi_align(attributes: Mapping[str, Any]) -> None:
     """Check that regions are averaged: TVM takes maxima of other numbers than ONNX says.
 

@@ -76,6 +76,30 @@ def test_bounds_that_are_constants_are_those_of_a_maximum_and_a_minimum(tmp_path
     assert operators <= {"relax.maximum", "relax.minimum", ""}, "no question of whether a number is NaN"
 
 
+def gathering(tmp_path, indices, axis):
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    path = one(tmp_path, "Gather", [x], axis=axis)
+    model = onnx.load(path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(indices, np.int64), "indices"))
+    model.graph.node[0].input.append("indices")
+    onnx.save(model, path)
+    return path, x
+
+
+@pytest.mark.parametrize(("indices", "axis"), [(1, 0), (-1, 1), ([-4], -1), ([[2, -2], [-3, 0]], 1)])
+def test_rows_that_are_constants_are_known_before_the_model_runs(tmp_path, indices, axis):
+    path, x = gathering(tmp_path, indices, axis)
+    assert np.array_equal(compute(path, [x]), expected(path, [x]))
+    operators = {op_name(item.value) for block in body(path).blocks for item in block.bindings}
+    assert operators <= {"relax.take", ""}, "nothing asks whether an index is negative"
+
+
+def test_a_row_beyond_the_end_is_refused(tmp_path):
+    path, _ = gathering(tmp_path, [0, 4], 2)
+    with pytest.raises(OperatorRefused, match="it takes row 0 or 4 of 4"):
+        read_model(path, {})
+
+
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64])
 def test_a_shift_by_all_bits_or_more_is_0(tmp_path: Path, target: Any, direction: str, dtype: Any) -> None:
