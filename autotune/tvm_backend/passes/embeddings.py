@@ -1,4 +1,4 @@
-"""Read rows: in place of a product of a one-hot encoding with a constant matrix, and without a gather if they are known.
+"""Read rows: in place of a product of a one-hot encoding with a constant matrix, and without a gather of known ones.
 
 Exporters write an embedding as a product: compare each index with 0, 1, 2, ..., convert the answers to numbers, and
 multiply them with the table. They take queries, keys and values apart by a gather of one constant index each, which is
