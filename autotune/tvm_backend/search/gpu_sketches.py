@@ -11,6 +11,7 @@ copied ahead.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -32,6 +33,7 @@ _PIPELINED = "mma_sync_m16n8k8"
 _PERMUTED = "permuted_layout"
 _WMMA = "wmma_sync"
 _SHARED = "shared.dyn"
+_TRIES = 4  # what a rule draws differs each time
 _FIRST_WITH_ASYNC_COPIES = 80
 _AHEAD = (1, 3)  # by how many steps. TVM simplifies traces, and drops a sampled number that only an annotation has
 Generate = Callable[[IRModule], Sequence[Schedule]]
@@ -53,13 +55,9 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
         return None
 
     def sketches(schedule: Schedule) -> list[Schedule]:
-        made = list(usual.generate_design_space(schedule.mod))
+        made = _generated(usual, schedule.mod)
         for head in heads:
-            try:
-                tails = usual.generate_design_space(head.mod)
-            except ScheduleError:  # a rule for tensor cores does not ask whether it applies to a split sum
-                continue
-            made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
+            made += [joined(schedule.mod, head.trace, tail.trace) for tail in _generated(usual, head.mod)]
         made += [sketch for generate in more for sketch in generate(schedule.mod)]
         return [*made, *_copying_ahead(schedule.mod, made, target)]
 
@@ -133,13 +131,20 @@ def _with_rules(
     ms.TuneContext(program, target=target, space_generator=generator, num_threads=1, logger=quiet)  # initialises it
 
     def generate(module: IRModule) -> list[Schedule]:
-        try:
-            made = generator.generate_design_space(module)
-        except ScheduleError:  # a loop cannot be tiled as the rule wants, which does not ask before it tries
-            return []
-        return [schedule for schedule in made if mark in str(schedule.trace)]
+        return [schedule for schedule in _generated(generator, module) if mark in str(schedule.trace)]
 
     return generate
+
+
+def _generated(generator: SpaceGenerator, program: IRModule) -> list[Schedule]:
+    """Return the sketches that a generator makes; none if it fails again and again.
+
+    A rule for tensor cores does not ask whether it applies, to a split sum or to the tiles that it has drawn.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(ScheduleError):
+            return list(generator.generate_design_space(program))
+    return []
 
 
 def _reads_halves(program: IRModule) -> bool:

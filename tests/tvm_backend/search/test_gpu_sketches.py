@@ -44,6 +44,24 @@ def test_each_sketch_with_wmma_is_there_again_with_tiles_copied_one_and_three_st
         assert len(made) == 3 * len(waiting)
 
 
+@pytest.fixture(scope="module")
+def image_of_halves(as_program):
+    """A convolution of an image of fp16 whose channels are innermost."""
+    from tvm import te, topi
+
+    x = te.placeholder((1, 14, 14, 16), "float16", name="x")
+    w = te.placeholder((32, 3, 3, 16), "float16", name="w")
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI", "out_dtype": "float32"}
+    return as_program(x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, **layouts)))
+
+
+@pytest.mark.parametrize("seed", [13, 14, 24])
+def test_tiles_for_which_a_rule_fails_are_drawn_again(image_of_halves, gpu, seed):
+    """Of some seeds the first tiles do not divide the loops, and TVM's rule for tensor cores raises."""
+    counts = [len(tune_context(image_of_halves, gpu, seed=number).generate_design_space()) for number in (1, seed)]
+    assert counts[0] == counts[1] > 0
+
+
 def test_tiles_are_not_copied_ahead_before_sm_80(product_of, gpu):
     turing = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_75"}', 1).description)
     made = [text for text in sketches(product_of(64, 64, 128, "float16"), turing) if WMMA in text]
