@@ -86,9 +86,11 @@ def clip(builder: BlockBuilder, inputs: Sequence[Expr | None]) -> Expr:
 
 def has_known_rows(kind: str, inputs: Sequence[Expr | None]) -> bool:
     """Return whether an operator is a `Gather` from a tensor of known shape by constant indices."""
-    if kind != "Gather" or len(inputs) != 2 or None in inputs:
+    if kind != "Gather" or len(inputs) != 2:
         return False
     data, indices = inputs
+    if data is None or indices is None:
+        return False
     is_computed = isinstance(data.ty, relax.TensorType) and not is_tensor_constant(data)
     return is_computed and bool(static_shape(data)) and is_tensor_constant(indices)
 
