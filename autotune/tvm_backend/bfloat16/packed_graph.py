@@ -67,8 +67,14 @@ class PackedGraph(Rewriter):
         self._read_as = set[Var]()  # what a kernel reads as an image, or as rows
         self._depths: dict[Var, int] = {}
         self._splits: dict[Var, Expr] = {}  # of images; one whose parts are all read as images is never emitted
-        values = [item.value for block in self.function.body.blocks for item in block.bindings]
+        self.current: Var = None  # what the operator that is looked at computes
+        bindings = [item for block in self.function.body.blocks for item in block.bindings]
+        values = [item.value for item in bindings]
         self._uses = Counter(var for value in (*values, self.function.body.body) for var in variables(value))
+        self._readers: dict[Var, list[tuple[Var, Expr]]] = {}
+        for item in bindings:
+            for var in variables(item.value):
+                self._readers.setdefault(var, []).append((item.var, item.value))
 
     def visit(self, var: Var, value: Expr) -> None:
         if op_name(value) == "relax.split" and self.is_packed(value.args[0], is_image=True):
@@ -76,6 +82,7 @@ class PackedGraph(Rewriter):
             return
         shape = static_shape(value)
         floats = shape and str(value.ty.dtype) == FLOAT and all(shape)
+        self.current = var
         made = self.operator(value) if floats else None
         if made is None:
             self._tensors[var] = _Tensor(shape, len(shape) == 4, self.builder.emit(self.rebuild(value), var.name))
@@ -123,6 +130,11 @@ class PackedGraph(Rewriter):
             shape = static_shape(var)
             self._tensors[var] = _Tensor(shape, len(shape) == 4, var)
         return self._tensors[var]
+
+    def readers(self, var: Var) -> list[tuple[Var, Expr]]:
+        """Return what reads a variable, as variables and their values; nothing if it is an output, too."""
+        readers = self._readers.get(var, [])
+        return readers if len(readers) == self._uses[var] else []
 
     def split(self, var: Var) -> Expr | None:
         """Return the operator that a variable has the parts of an image from; None if it is something else."""

@@ -21,7 +21,7 @@ from autotune.tvm_backend.passes.rewrite import (
     rewrite_and_clean,
     static_shape,
 )
-from autotune.tvm_backend.types import BlockRV, Call, Expr, IRModule, PrimFunc, Schedule, TensorExpr, Var
+from autotune.tvm_backend.types import BlockRV, Call, Expr, IRModule, PrimExpr, PrimFunc, Schedule, TensorExpr, Var
 
 _LANES = (16, 8)  # preferred, in this order
 _MOST_LANES = 32
@@ -29,6 +29,7 @@ _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begu
 _BY_LANES = "by_lanes"
 _HALVED = "halved"
 _ROW = "row"
+Convert = Callable[[PrimExpr], PrimExpr]
 
 
 def replace_row_operators(mod: IRModule) -> IRModule:
@@ -53,7 +54,9 @@ class _Replacer(PlainRewriter):
         return self._call(softmax(shape, lanes_of(shape[-1])), "softmax_rows", call, [call.args[0]])
 
     def _layer_norm(self, value: Expr) -> Expr | None:
-        normalised = _operator(value) if op_name(value) == "relax.nn.layer_norm" else _Written(self.values).match(value)
+        normalised = (
+            normalised_rows(value) if op_name(value) == "relax.nn.layer_norm" else _Written(self.values).match(value)
+        )
         shape = _rows(value)
         if normalised is None or shape is None:
             return None
@@ -74,10 +77,11 @@ def _rows(value: Expr) -> tuple[int, ...] | None:
     return shape if len(shape) > 1 and float_dtype(value) == "float32" and lanes_of(shape[-1]) else None
 
 
-_Norm = tuple[Expr, Expr, Expr, float]  # data, scale, offset and the small number below the root
+Norm = tuple[Expr, Expr, Expr, float]  # data, scale, offset and the small number below the root
 
 
-def _operator(call: Call) -> _Norm | None:
+def normalised_rows(call: Call) -> Norm | None:
+    """Return what a layer normalisation over the last dimension normalises; None for one over others."""
     axes = [int(axis) for axis in call.attrs.axes]
     rank = len(static_shape(call))
     if axes not in ([-1], [rank - 1]) or not (call.attrs.center and call.attrs.scale):
@@ -91,7 +95,7 @@ class _Written:
     def __init__(self, values: dict[Var, Expr]) -> None:
         self._values = values
 
-    def match(self, value: Expr) -> _Norm | None:
+    def match(self, value: Expr) -> Norm | None:
         """What is normalised, if a value is the last step of such a formula; scale and offset are constants."""
         product, offset = self._with_constant(value, "relax.add")
         normal, scale = self._with_constant(product, "relax.multiply")
@@ -162,13 +166,30 @@ def softmax(shape: tuple[int, ...], lanes: int) -> PrimFunc:
     return _scheduled([data, output], lanes)
 
 
-def layer_norm(shape: tuple[int, ...], lanes: int, epsilon: float) -> PrimFunc:
+def layer_norm(
+    shape: tuple[int, ...],
+    lanes: int,
+    epsilon: float,
+    *,
+    dtype: str = "float32",
+    read: Convert = lambda element: element,
+    write: Convert = lambda element: element,
+) -> PrimFunc:
     """The scheduled program of a layer normalisation in float32: data, scale and offset of a row, and the output.
 
     The variance is computed from the differences to the mean, so that nothing cancels.
+
+    Args:
+        shape: That of the data, and of the output.
+        lanes: What `lanes_of` returns for the last extent.
+        epsilon: The small number below the root.
+        dtype: Of the data.
+        read: Makes a float32 of an element of the data.
+        write: Makes an element of the output of a float32.
     """
     share = 1.0 / shape[-1]
-    data = te.placeholder(shape, name="data")
+    kept = te.placeholder(shape, dtype, name="data")
+    data = kept if dtype == "float32" else te.compute(shape, lambda *index: read(kept[index]), name="read")
     scale, offset = (te.placeholder(shape[-1:], name=name) for name in ("scale", "offset"))
     total = _reduced(data, te.sum, lanes, "total")
     mean = te.compute(shape[:-1], lambda *row: total[row] * share, name="mean")
@@ -176,9 +197,11 @@ def layer_norm(shape: tuple[int, ...], lanes: int, epsilon: float) -> PrimFunc:
     squares = _reduced(moved, te.sum, lanes, "squares", lambda value: value * value)
     factor = te.compute(shape[:-1], lambda *row: 1.0 / te.sqrt(squares[row] * share + epsilon), name="factor")
     output = te.compute(
-        shape, lambda *index: moved[index] * factor[index[:-1]] * scale[index[-1]] + offset[index[-1]], name="output"
+        shape,
+        lambda *index: write(moved[index] * factor[index[:-1]] * scale[index[-1]] + offset[index[-1]]),
+        name="output",
     )
-    return _scheduled([data, scale, offset, output], lanes)
+    return _scheduled([kept, scale, offset, output], lanes)
 
 
 def _reduced(
@@ -238,6 +261,6 @@ def _vectorize(schedule: Schedule, block: BlockRV, lanes: int) -> None:
         schedule.decompose_reduction(block, inner)
     elif _HALVED in name:
         schedule.vectorize(inner)
-    elif name in ("grown", "moved", "output"):
+    elif name in ("read", "grown", "moved", "output"):
         _, vector = schedule.split(inner, [None, lanes])
         schedule.vectorize(vector)

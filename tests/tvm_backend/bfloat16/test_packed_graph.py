@@ -19,6 +19,7 @@ from tests.tvm_backend.integer.conftest import Network, cpu_target
 
 _CPUS = {"sapphirerapids": "amx_bf16", "cooperlake": "avx512_bf16"}
 _ROUNDED = 2**-7  # what rounding of each layer's output may change, of the largest value
+_OF_INPUT = "bfloat16_convert"
 _SUMMED = 1e-5  # what another order of summing may
 
 
@@ -138,6 +139,35 @@ def test_between_images_and_rows_nothing_is_permuted(compiled, cpu):
     assert products == ["bfloat16_conv2d", "bfloat16_depthwise_conv2d", "bfloat16_matmul", "bfloat16_matmul"]
     assert sum("transpose" in name for name in compiled.kernels) == 1, "of the result"
     assert error < 3 * _ROUNDED
+
+
+def normalised(net, channels):
+    ones = net.constant(np.linspace(0.5, 1.5, channels).astype(np.float32))
+    return net.add("LayerNormalization", net.last, ones, net.constant(np.zeros(channels, np.float32)), axis=-1)
+
+
+def test_a_layer_normalisation_before_products_writes_what_they_read(compiled, cpu):
+    net = Network((1, 7, 48))
+    net.matmul(48, 96)
+    normalised(net, 96)
+    net.matmul(96, 48)
+    normalised(net, 48)
+    net.matmul(48, 32)
+    _, error = compiled(net, cpu)
+    assert "bfloat16_layer_norm" in compiled.kernels
+    assert not any(name.startswith(("layer_norm", "bfloat16_convert")) for name in compiled.kernels - {_OF_INPUT})
+    assert error < 3 * _ROUNDED
+
+
+def test_a_layer_normalisation_that_is_added_to_stays_in_float32(compiled, cpu):
+    net = Network((1, 7, 48))
+    net.matmul(48, 48)
+    skipped = normalised(net, 48)
+    net.add("Add", net.matmul(48, 48), skipped)
+    _, error = compiled(net, cpu)
+    assert "layer_norm_rows" in compiled.kernels
+    assert "bfloat16_layer_norm" not in compiled.kernels
+    assert error < 2 * _ROUNDED
 
 
 def test_what_follows_a_convolution_is_a_part_of_its_kernel(compiled, cpu):
