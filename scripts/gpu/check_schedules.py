@@ -36,9 +36,9 @@ WARP = 32
 RUN_LIMIT_S = 120.0
 # What a source has that uses a feature.
 FEATURES = {
-    "cp.async": ("cp.async",),
+    "cp.async": ("shared.global",),
     "WMMA": ("wmma::mma_sync",),
-    "both": ("cp.async", "wmma::mma_sync"),
+    "both": ("shared.global", "wmma::mma_sync"),
     "shuffles": ("__shfl_down_sync",),
     "split sums": ("c_rf_ptr",),
 }
