@@ -159,8 +159,8 @@ def _layer_norm(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if normalised is None or not graph.everywhere or len(shape) < 2 or shape[-1] % LANES:
         return None
     data, scale, offset, epsilon = normalised
-    constant = is_tensor_constant(scale) and is_tensor_constant(offset)
-    if not (constant and isinstance(data, relax.Var) and _feeds_products(graph, graph.current)):
+    vectors = all(is_tensor_constant(item) and static_shape(item) == shape[-1:] for item in (scale, offset))
+    if not (vectors and isinstance(data, relax.Var) and _feeds_products(graph, graph.current)):
         return None
     if not graph.has_layout(data, is_image=False):
         return None

@@ -46,7 +46,7 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         sums = partial(kernels.sums_of_depthwise, window=window)
         return Product("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
     if groups > 1:
-        return _in_groups(graph, call), True
+        return None if groups == channels else (_in_groups(graph, call), True)
     line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
     if line is not None:
         return line.product(graph, data, weight.value.numpy()), True

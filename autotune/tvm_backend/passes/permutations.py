@@ -50,7 +50,6 @@ class _Sinker(Rewriter):
         self._values: dict[Var, Expr] = {}
         self._sources: dict[Var, tuple[Expr, Axes]] = {}
         self._permuted: dict[tuple[Var, Axes], Expr] = {}
-        self._vanishing: dict[tuple[Var, Axes], bool] = {}
         self._readers: dict[Var, list[tuple[Var, Expr]]] = {}
         for block in self.function.body.blocks:
             for item in block.bindings:
@@ -134,13 +133,16 @@ class _Sinker(Rewriter):
 
     def _vanishes(self, var: Var, axes: Axes) -> bool:
         """Whether a permutation meets its inverse below a variable."""
-        if (var, axes) not in self._vanishing:
-            self._vanishing[var, axes] = False
-            self._vanishing[var, axes] = any(
-                self._ends(value, axes) or (_sinks(value, axes) and self._vanishes(reader, axes))
-                for reader, value in self._readers.get(var, ())
-            )
-        return self._vanishing[var, axes]
+        seen = {var}
+        left = [var]
+        while left:
+            for reader, value in self._readers.get(left.pop(), ()):
+                if self._ends(value, axes):
+                    return True
+                if reader not in seen and _sinks(value, axes):
+                    seen.add(reader)
+                    left.append(reader)
+        return False
 
     def _ends(self, value: Expr, axes: Axes) -> bool:
         return op_name(value) == _PERMUTATION and _is_identity(_after(axes, axes_of(value)))

@@ -43,6 +43,16 @@ def test_a_permutation_without_axes_reverses_them(sunk):
     assert sunk(build, (2, 3, 4)) == ["exp"]
 
 
+def test_a_thousand_operators_between_a_permutation_and_its_inverse(sunk):
+    def build(emit, x):
+        moved = emit(_OP.permute_dims(x, TO_FIRST))
+        for _ in range(1000):
+            moved = emit(_OP.negative(moved))
+        return _OP.permute_dims(moved, TO_LAST)
+
+    assert set(sunk(build, (1, 3, 4, 5))) == {"negative"}
+
+
 def test_a_permutation_of_axes_of_extent_1_is_a_reshape(sunk):
     def build(emit, x):
         return _OP.exp(emit(_OP.permute_dims(x, (1, 0, 2, 3))))
