@@ -93,15 +93,20 @@ class PackedGraph(Rewriter):
         self._tensors[var] = _Tensor(shape, is_image)
 
     def _bound_depth(self, var: Var, value: Expr, node: Node) -> None:
-        """Compute the operand of a product after many products of which none is computed."""
-        depth = max((self._depth(item) for item in variables(value)), default=0) + isinstance(node, Product)
-        if depth > _DEEPEST and isinstance(node, Product) and self.has_node(value.args[0]):
-            self.packed(value.args[0])
-            depth = 1
-        self._depths[var] = depth
+        """Compute the operands of a product after many products of which none is computed."""
+        is_product = isinstance(node, Product)
+        for compute, operand in zip((self.packed, self.plain), value.args if is_product else (), strict=False):
+            if self._depth_before(value) >= _DEEPEST and self.has_node(operand):
+                compute(operand)
+        self._depths[var] = self._depth_before(value) + is_product
+
+    def _depth_before(self, value: Expr) -> int:
+        return max((self._depth(item) for item in variables(value)), default=0)
 
     def _depth(self, var: Var) -> int:
         tensor = self._tensors.get(var)
+        if tensor is None and var in self._splits:
+            return self._depth(self._splits[var].args[0])
         computed = tensor is None or tensor.packed or tensor.plain is not None
         return 0 if computed else self._depths.get(var, 0)
 
@@ -165,6 +170,8 @@ class PackedGraph(Rewriter):
 
     def _make_packed(self, var: Var, tensor: _Tensor, dtype: str, lanes: int) -> Expr:
         node = self._nodes.get(var)
+        if dtype == FLOAT and tensor.plain is not None and not tensor.is_image:
+            return self._pack(tensor, dtype, lanes)  # not from what is rounded
         others = [image for (_, block), image in tensor.packed.items() if block == lanes]
         if others:
             return self._converted(others[0], dtype)

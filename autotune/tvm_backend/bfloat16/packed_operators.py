@@ -13,7 +13,7 @@ from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.bfloat16.expression import FUNCTIONS, Elementwise, Kernel, Node, Same
 from autotune.tvm_backend.bfloat16.kernels import LANES
 from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
-from autotune.tvm_backend.bfloat16.products import conv2d, matmul
+from autotune.tvm_backend.bfloat16.products import conv2d, is_computed, matmul
 from autotune.tvm_backend.integer.byte_kernels import enlarge_kernel, slice_kernel
 from autotune.tvm_backend.passes.convolution import Window, channels_of_part, repeats
 from autotune.tvm_backend.passes.permutations import axes_of
@@ -160,7 +160,7 @@ def _layer_norm(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return None
     data, scale, offset, epsilon = normalised
     vectors = all(is_tensor_constant(item) and static_shape(item) == shape[-1:] for item in (scale, offset))
-    if not (vectors and isinstance(data, relax.Var) and _feeds_products(graph, graph.current)):
+    if not (vectors and isinstance(data, relax.Var) and _feeds_products(graph, graph.current, is_image=False)):
         return None
     if not graph.has_layout(data, is_image=False):
         return None
@@ -178,19 +178,19 @@ def _layer_norm(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     return Kernel(make), False
 
 
-def _feeds_products(graph: PackedGraph, var: Var) -> bool:
-    """Whether only products with constants read a variable, also where it is another shape or an image to them."""
+def _feeds_products(graph: PackedGraph, var: Var, *, is_image: bool) -> bool:
+    """Whether only products read a variable, as an image or as rows, also where they read it in another shape."""
     readers = graph.readers(var)
-    return bool(readers) and all(_is_product_of(graph, var, *reader) for reader in readers)
+    return bool(readers) and all(_is_for_product(graph, var, *reader, is_image=is_image) for reader in readers)
 
 
-def _is_product_of(graph: PackedGraph, var: Var, reader: Var, value: Expr) -> bool:
+def _is_for_product(graph: PackedGraph, var: Var, reader: Var, value: Expr, *, is_image: bool) -> bool:
     name = op_name(value)
-    if name in ("relax.matmul", "relax.nn.conv2d"):
-        return bool(value.args[0].same_as(var)) and is_tensor_constant(value.args[1])
-    to_image = name == "relax.permute_dims" and axes_of(value) == _TO_IMAGE
-    same = name == "relax.reshape" and static_shape(value)[-1:] == static_shape(var)[-1:]
-    return (to_image or same) and _feeds_products(graph, reader)
+    if name == ("relax.nn.conv2d" if is_image else "relax.matmul"):
+        return bool(value.args[0].same_as(var)) and is_computed(value)
+    to_image = name == "relax.permute_dims" and axes_of(value) == _TO_IMAGE and not is_image
+    same = name == "relax.reshape" and static_shape(value)[-1:] == static_shape(var)[-1:] and not is_image
+    return (to_image or same) and _feeds_products(graph, reader, is_image=to_image)
 
 
 def _permute(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
@@ -201,7 +201,7 @@ def _permute(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if not (graph.everywhere and isinstance(data, relax.Var) and (to_image or axes == _TO_ROWS)):
         return None
     whole = static_shape(call)[1 if to_image else 3] % LANES == 0
-    is_packed = to_image or graph.has_node(data)
+    is_packed = graph.has_node(data) or (to_image and _feeds_products(graph, graph.current, is_image=True))
     if not (whole and is_packed and graph.has_layout(data, is_image=not to_image)):
         return None
     return Same(data), to_image

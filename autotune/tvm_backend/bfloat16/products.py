@@ -19,7 +19,7 @@ from autotune.tvm_backend.bfloat16.kernels import LANES, PAIR
 from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.integer.packing import by_group, filled
 from autotune.tvm_backend.passes.convolution import Window
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant, plain_convolution, static_shape
+from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, plain_convolution, static_shape
 from autotune.tvm_backend.types import Call, Expr, Var
 
 Array = npt.NDArray[Any]
@@ -31,9 +31,20 @@ _MOST_PIXELS = 64  # of an image that is computed as one row: a tile has no more
 _COPIED_CHANNELS = 64  # pixels are copied by so many at once
 
 
+def is_computed(call: Call) -> bool:
+    """Return whether a convolution or a product of rows is one that has kernels in bfloat16."""
+    if op_name(call) == "relax.matmul":
+        return is_tensor_constant(call.args[1]) and len(static_shape(call.args[1])) == 2
+    if not plain_convolution(call):
+        return False
+    groups = int(call.attrs.groups)
+    channels = static_shape(call.args[0])[1]
+    return groups == 1 or groups < channels or groups == static_shape(call)[1] > _FEW_CHANNELS
+
+
 def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     """Return a convolution of images with constant weights, by channels or in groups, too."""
-    if not graph.everywhere or not plain_convolution(call) or not isinstance(call.args[0], relax.Var):
+    if not graph.everywhere or not is_computed(call) or not isinstance(call.args[0], relax.Var):
         return None
     window = Window.of(call)
     data, weight = call.args
@@ -41,12 +52,12 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return None
     channels = static_shape(data)[1]
     groups = int(call.attrs.groups)
-    if groups == channels == static_shape(call)[1] > _FEW_CHANNELS:
+    if groups == channels > 1:
         depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
         sums = partial(kernels.sums_of_depthwise, window=window)
         return Product("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
     if groups > 1:
-        return None if groups == channels else (_in_groups(graph, call), True)
+        return _in_groups(graph, call), True
     line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
     if line is not None:
         return line.product(graph, data, weight.value.numpy()), True
@@ -63,7 +74,10 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
 
 
 def _in_groups(graph: PackedGraph, call: Call) -> Product:
-    """A convolution of groups: each chunk of the result depends on few chunks of the image."""
+    """A convolution of groups: each chunk of the result depends on few chunks of the image.
+
+    The weights of other groups in these chunks are zeros, so that an infinity reaches those groups as NaN.
+    """
     data, weight = call.args
     outer = static_shape(call)[1] // int(call.attrs.groups)
     chunks = -(-static_shape(data)[1] // LANES)

@@ -46,7 +46,7 @@ class _RowSlicer(PlainRewriter):
         data, indices = value.args
         shape = static_shape(data)
         result = static_shape(value)
-        if not isinstance(data, relax.Var) or not shape or (not result and len(shape) > 1):
+        if not isinstance(data, relax.Var) or not shape or not all(shape) or (not result and len(shape) > 1):
             return None
         axis = int(value.attrs.axis) % len(shape)
         rows = indices.value.numpy().astype(np.int64).ravel()

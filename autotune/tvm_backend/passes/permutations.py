@@ -58,14 +58,14 @@ class _Sinker(Rewriter):
 
     def visit(self, var: Var, value: Expr) -> None:
         self._values[var] = value
-        source = self._composed(value) or self._below(var, value)
+        source = self._composed(var, value) or self._below(var, value)
         if source is None:
             source = (self.builder.emit(self.rebuild(value), var.name), ())
         self._sources[var] = source
 
     def plain(self, var: Var) -> Expr:
-        source, axes = self._sources.get(var, (var, ()))
-        return self._permute(var, axes) if axes else source
+        source, axes = self._source(var)
+        return self._permute(var, axes, var.name) if axes else source
 
     def bind(self, var: Var, expr: Expr) -> None:
         self._sources[var] = (expr, ())
@@ -76,16 +76,16 @@ class _Sinker(Rewriter):
     def leave_block(self, before: Any) -> None:
         self._sources, self._permuted = before
 
-    def _composed(self, value: Expr) -> tuple[Expr, Axes] | None:
+    def _composed(self, var: Var, value: Expr) -> tuple[Expr, Axes] | None:
         """What a permutation of a variable is a permutation of. One of axes of extent 1 is a reshape."""
-        if op_name(value) != _PERMUTATION or not isinstance(value.args[0], relax.Var) or not static_shape(value):
+        if op_name(value) != _PERMUTATION or not isinstance(value.args[0], relax.Var) or not all(static_shape(value)):
             return None
         source, axes = self._source(value.args[0])
         composed = _after(axes, axes_of(value))
         if _is_identity(composed):
             return source, ()
         if _moves_nothing(static_shape(source), composed):
-            return self.emit(relax.op.reshape(source, static_shape(value))), ()
+            return self.builder.emit(relax.op.reshape(source, static_shape(value)), var.name), ()
         return source, composed
 
     def _source(self, var: Var) -> tuple[Expr, Axes]:
@@ -116,20 +116,20 @@ class _Sinker(Rewriter):
         source, own = self._source(operand)
         return source if own == axes else self._permute(operand, _after(own, _inverse(axes)))
 
-    def _permute(self, var: Var, axes: Axes) -> Expr:
-        """Permute the source of a variable. Bytes are permuted rather than the floats that they stand for."""
+    def _permute(self, var: Var, axes: Axes, name: str = "") -> Expr:
+        """Permute the source of a variable. Of a dequantised one the bytes are permuted."""
         source, _ = self._source(var)
         if (source, axes) not in self._permuted:
-            self._permuted[source, axes] = self._permute_anew(var, axes)
+            self._permuted[source, axes] = self._permute_anew(var, axes, name)
         return self._permuted[source, axes]
 
-    def _permute_anew(self, var: Var, axes: Axes) -> Expr:
+    def _permute_anew(self, var: Var, axes: Axes, name: str) -> Expr:
         source, own = self._source(var)
         value: Expr = self._values.get(var)
         if op_name(value) == _DEQUANTISATION and own and self._source(value.args[0])[1] == own:
             bytes_ = self._permute(value.args[0], axes)
-            return self.emit(relax.Call(value.op, [bytes_, *value.args[1:]], value.attrs))
-        return source if _is_identity(axes) else self.emit(relax.op.permute_dims(source, axes))
+            return self.builder.emit(relax.Call(value.op, [bytes_, *value.args[1:]], value.attrs), name)
+        return source if _is_identity(axes) else self.builder.emit(relax.op.permute_dims(source, axes), name)
 
     def _vanishes(self, var: Var, axes: Axes) -> bool:
         """Whether a permutation meets its inverse below a variable."""

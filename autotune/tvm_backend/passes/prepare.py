@@ -45,7 +45,7 @@ from autotune.tvm_backend.passes.permutations import sink_permutations
 from autotune.tvm_backend.passes.recurrent_layers import pack_recurrent_layers
 from autotune.tvm_backend.passes.reshape import sink_reshapes
 from autotune.tvm_backend.passes.rewrite import op_name
-from autotune.tvm_backend.passes.rows import replace_row_operators
+from autotune.tvm_backend.passes.rows import name_layer_norms, replace_row_operators
 from autotune.tvm_backend.passes.run_order import order_kernels
 from autotune.tvm_backend.passes.signals import signals_as_images
 from autotune.tvm_backend.passes.tensor_cores import channels_last, half_precision
@@ -70,6 +70,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
         (True, slice_rows),  # a gather of rows that are always the same is fused with nothing
+        (cpu, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
         (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants
         # Weights in blocks of vectors.

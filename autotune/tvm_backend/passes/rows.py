@@ -43,6 +43,24 @@ def replace_row_operators(mod: IRModule) -> IRModule:
     return rewrite_and_clean(mod, _Replacer)
 
 
+def name_layer_norms(mod: IRModule) -> IRModule:
+    """Rewrite `main` so that layer normalisation is one operator, also where exporters write it in terms of others.
+
+    Args:
+        mod: A module before LegalizeOps, for a CPU.
+    """
+    return rewrite_and_clean(mod, _Namer)
+
+
+class _Namer(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        normalised = _Written(self.values).match(value)
+        if normalised is None or not _is_of_rows(value, normalised):
+            return None
+        data, scale, offset, epsilon = normalised
+        return relax.op.nn.layer_norm(self.leaf(data), scale, offset, axes=[-1], epsilon=epsilon)
+
+
 class _Replacer(PlainRewriter):
     def replace(self, value: Expr) -> Expr | None:
         return self._softmax(value) if op_name(value) == "relax.nn.softmax" else self._layer_norm(value)
@@ -57,12 +75,10 @@ class _Replacer(PlainRewriter):
         normalised = (
             normalised_rows(value) if op_name(value) == "relax.nn.layer_norm" else _Written(self.values).match(value)
         )
-        shape = _rows(value)
-        if normalised is None or shape is None:
+        if normalised is None or not _is_of_rows(value, normalised):
             return None
         data, scale, offset, epsilon = normalised
-        if static_shape(data) != shape or any(static_shape(item) != shape[-1:] for item in (scale, offset)):
-            return None
+        shape = static_shape(value)
         program = layer_norm(shape, lanes_of(shape[-1]), epsilon)
         return self._call(program, "layer_norm_rows", value, [data, scale, offset])
 
@@ -78,6 +94,13 @@ def _rows(value: Expr) -> tuple[int, ...] | None:
 
 
 Norm = tuple[Expr, Expr, Expr, float]  # data, scale, offset and the small number below the root
+
+
+def _is_of_rows(value: Expr, normalised: Norm) -> bool:
+    """Whether a layer normalisation is of rows of whole vectors, with a scale and an offset for each column."""
+    data, scale, offset, _ = normalised
+    shape = _rows(value)
+    return shape is not None and [static_shape(item) for item in (data, scale, offset)] == [shape, *[shape[-1:]] * 2]
 
 
 def normalised_rows(call: Call) -> Norm | None:

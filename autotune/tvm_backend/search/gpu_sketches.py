@@ -59,6 +59,8 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
         for head in heads:
             made += [joined(schedule.mod, head.trace, tail.trace) for tail in _generated(usual, head.mod)]
         made += [sketch for generate in more for sketch in generate(schedule.mod)]
+        if not made:  # what the rules raise is told
+            return list(usual.generate_design_space(schedule.mod))
         return [*made, *_copying_ahead(schedule.mod, made, target)]
 
     postprocessors = [*usual.postprocs, *([Compilable()] if pipelined else [])]

@@ -142,8 +142,8 @@ def test_between_images_and_rows_nothing_is_permuted(compiled, cpu):
 
 
 def normalised(net, channels):
-    ones = net.constant(np.linspace(0.5, 1.5, channels).astype(np.float32))
-    return net.add("LayerNormalization", net.last, ones, net.constant(np.zeros(channels, np.float32)), axis=-1)
+    scale = net.constant(np.linspace(0.5, 1.5, channels).astype(np.float32))
+    return net.add("LayerNormalization", net.last, scale, net.constant(np.zeros(channels, np.float32)), axis=-1)
 
 
 def test_a_layer_normalisation_before_products_writes_what_they_read(compiled, cpu):
@@ -170,6 +170,25 @@ def test_a_layer_normalisation_that_is_added_to_stays_in_float32(compiled, cpu):
     assert error < 2 * _ROUNDED
 
 
+def test_a_permuted_input_that_no_product_reads_stays_in_float32(compiled, cpu):
+    net = Network((1, 7, 7, 64))
+    net.add("Transpose", "input", perm=[0, 3, 1, 2])
+    net.add("Add", net.last, net.constant(np.ones((1, 64, 1, 1), np.float32)))
+    _, error = compiled(net, cpu)
+    assert not any(name.startswith("bfloat16") for name in compiled.kernels)
+    assert error < _SUMMED
+
+
+def test_rows_that_a_product_without_a_kernel_reads_stay_in_float32(compiled, cpu):
+    net = Network((1, 32, 8, 16))
+    net.last = "input"
+    normalised(net, 16)
+    net.conv(32, 32)
+    compiled(net, cpu)
+    assert "bfloat16_layer_norm" not in compiled.kernels, "to the convolution its last axis is no channels"
+    assert "bfloat16_conv2d" in compiled.kernels
+
+
 def test_what_follows_a_convolution_is_a_part_of_its_kernel(compiled, cpu):
     net = Network((1, 16, 6, 6))
     value = net.conv(16, 32)
@@ -187,6 +206,17 @@ def test_a_hundred_and_fifty_layers_one_after_the_other(compiled, cpu):
         net.conv(16, 16, 1)
     names, _ = compiled(net, cpu)
     assert names == ["bfloat16_conv2d", "bfloat16_conv2d", "reshape_transpose"], "the last layer writes float32"
+
+
+def test_a_hundred_and_fifty_layers_with_a_split_after_each(compiled, cpu):
+    net = Network((1, 16, 2, 2))
+    halves = net.constant(np.array([16, 16], np.int64))
+    for number in range(150):
+        part = f"part{number}"
+        net.nodes.append(helper.make_node("Split", [net.conv(16, 32, 1), halves], [part, f"rest{number}"], axis=1))
+        net.last = part
+    names, _ = compiled(net, cpu)
+    assert "bfloat16_conv2d" in names
 
 
 def test_a_value_that_several_operators_read(compiled, cpu):

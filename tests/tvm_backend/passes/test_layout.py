@@ -64,6 +64,13 @@ def test_depthwise_of_a_plain_input_stays_plain() -> None:
     assert check(lambda net: net.conv("x", 32, 32, group=32), 1, 32, 6, 6)["relax.nn.conv2d"] == 1
 
 
+def test_depthwise_of_a_permuted_input_is_packed_in_place_of_that() -> None:
+    def build(net: Net) -> str:
+        return net.conv(net.op("Transpose", "x", perm=[0, 3, 1, 2]), 32, 32, group=32)
+
+    assert check(build, 1, 6, 6, 32)["depthwise_conv2d_NCHWc"] == 1
+
+
 @pytest.mark.parametrize(("channels", "outputs", "groups"), [(32, 64, 2), (48, 32, 4), (64, 64, 4), (12, 24, 4)])
 def test_groups(channels: int, outputs: int, groups: int) -> None:
     def build(net: Net) -> str:

@@ -8,6 +8,9 @@ import pytest
 from tvm import relax
 
 from autotune.tvm_backend.passes.permutations import sink_permutations
+from autotune.tvm_backend.passes.rewrite import op_name
+
+from .conftest import function
 
 _OP = relax.op
 TO_FIRST = (0, 3, 1, 2)
@@ -87,6 +90,27 @@ def test_a_sum_that_keeps_its_dimensions_is_over_the_axes_before(sunk):
         return _OP.permute_dims(emit(_OP.sum(first, [2, -1], keepdims=True)), TO_LAST)
 
     assert sunk(build, (2, 3, 4, 5)) == ["sum"]
+
+
+@pytest.mark.parametrize(("ties", "after"), [(True, []), (False, ["permute_dims"])])
+def test_where_as_many_operands_are_permuted_as_not_it_may_stay(rewritten, ties, after):
+    def build(emit, x, y):
+        return _OP.permute_dims(emit(_OP.add(emit(_OP.permute_dims(x, TO_FIRST)), y)), TO_LAST)
+
+    rewrite = partial(sink_permutations, ties=ties)
+    assert rewritten(rewrite, build, (1, 3, 4, 5), (1, 5, 3, 4)) == ["permute_dims", "add", *after]
+
+
+def test_a_permutation_and_what_replaces_it_keep_their_names():
+    def build(emit, x):
+        turned = emit(_OP.permute_dims(x, (1, 0, 2)), "permute_dims_1")
+        moved = emit(_OP.permute_dims(emit(_OP.nn.softmax(turned)), (2, 0, 1)), "permute_dims_2")
+        return _OP.nn.softmax(moved)
+
+    module = sink_permutations(function(build, (1, 3, 4)))
+    names = {op_name(item.value): item.var.name for block in module["main"].body.blocks for item in block.bindings}
+    assert names["relax.reshape"] == "permute_dims_1"
+    assert names["relax.permute_dims"] == "permute_dims_2"
 
 
 def test_what_is_read_in_both_layouts_is_computed_in_one(sunk):

@@ -9,8 +9,9 @@ import pytest
 import tvm
 from tvm import relax
 
+from autotune.tvm_backend.passes.permutations import sink_permutations
 from autotune.tvm_backend.passes.prepare import prepare
-from autotune.tvm_backend.passes.rows import replace_row_operators, softmax
+from autotune.tvm_backend.passes.rows import name_layer_norms, replace_row_operators, softmax
 from autotune.tvm_backend.search.tasks import extract_tasks
 
 _OP = relax.op
@@ -59,6 +60,16 @@ def test_a_layer_normalisation_as_exporters_write_it(replaced, const, square):
         return written_norm(emit, x, const(48), const(48), square=square)
 
     assert replaced(build, _FULL) == ["layer_norm_rows"]
+
+
+def test_a_written_layer_normalisation_between_permutations_is_one_operator(rewritten, const):
+    def build(emit, x):
+        last = emit(relax.op.permute_dims(x, (0, 2, 3, 1)))
+        normal = emit(written_norm(emit, last, const(48), const(48)))
+        return relax.op.permute_dims(normal, (0, 3, 1, 2))
+
+    rewrite = lambda module: sink_permutations(name_layer_norms(module))  # noqa: E731
+    assert rewritten(rewrite, build, (1, 48, 4, 5)) == ["permute_dims", "nn.layer_norm", "permute_dims"]
 
 
 def test_a_formula_that_is_almost_one_stays(replaced, const):
