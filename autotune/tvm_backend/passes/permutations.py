@@ -78,14 +78,16 @@ class _Sinker(Rewriter):
 
     def _composed(self, var: Var, value: Expr) -> tuple[Expr, Axes] | None:
         """What a permutation of a variable is a permutation of. One of axes of extent 1 is a reshape."""
-        if op_name(value) != _PERMUTATION or not isinstance(value.args[0], relax.Var) or not all(static_shape(value)):
+        shape = static_shape(value)
+        static = shape and all(shape)  # to a reshape, a size of 0 is that of the operand
+        if op_name(value) != _PERMUTATION or not isinstance(value.args[0], relax.Var) or not static:
             return None
         source, axes = self._source(value.args[0])
         composed = _after(axes, axes_of(value))
         if _is_identity(composed):
             return source, ()
         if _moves_nothing(static_shape(source), composed):
-            return self.builder.emit(relax.op.reshape(source, static_shape(value)), var.name), ()
+            return self.builder.emit(relax.op.reshape(source, shape), var.name), ()
         return source, composed
 
     def _source(self, var: Var) -> tuple[Expr, Axes]:
