@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import pyopencl as cl
-from check_schedules import ARCH, schedules, tasks
+from check_schedules import cuda_target, program_of, schedules, tasks
 
 AXES = "xyz"
 
@@ -60,17 +60,15 @@ def main() -> None:
 def check(tensors: Any, count: int) -> Iterator[str]:
     """Compare random schedules of a task with the task without one, and say of each what is wrong, if anything is."""
     import tvm
-    from tvm import te
 
     from autotune.tvm_backend.kernels import verify
-    from autotune.tvm_backend.target import resolve_target, tvm_target
 
-    description = resolve_target(f'{{"kind": "cuda", "arch": "{ARCH}"}}', 1).description
-    program = tvm.IRModule({"main": te.create_prim_func(tensors).with_attr("global_symbol", "main")})
+    description, target = cuda_target()
+    program = program_of(tensors)
     verifier = verify.Verifier(verify.compute(program, description["host"]), tvm.cpu(0))
     names = [f"{parameter.name}_ptr" for parameter in program["main"].params]
     context = cl.create_some_context(interactive=False)
-    for scheduled in schedules(program, tvm_target(description), count, ""):
+    for scheduled in schedules(program, target, count, ""):
         try:
             verifier.check(runner(context, names, *compiled(scheduled, description["host"])))
             yield ""

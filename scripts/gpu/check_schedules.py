@@ -137,6 +137,26 @@ def schedules(program: Any, target: Any, count: int, mark: str) -> Iterator[Any]
             return
 
 
+def cuda_target() -> tuple[dict[str, Any], Any]:
+    """The target, as TVM describes it and as an object."""
+    from autotune.tvm_backend.target import resolve_target, tvm_target
+
+    description = resolve_target(f'{{"kind": "cuda", "arch": "{ARCH}"}}', 1).description
+    return description, tvm_target(description)
+
+
+def program_of(tensors: Any, *, in_tf32: bool = False) -> Any:
+    """The program of a task without a schedule."""
+    import tvm
+    from tvm import te
+
+    from autotune.tvm_backend.cuda import tf32
+
+    function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
+    program = tvm.IRModule({"main": function})
+    return tf32.allow(program) if in_tf32 else program
+
+
 def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:
     """Write the library of a scheduled program; return its source in CUDA C and its cubin.
 
@@ -165,28 +185,20 @@ class Checker:
     """Checks schedules on one machine; keeps what is compiled once."""
 
     def __init__(self, folder: Path, stand_in: StandIn, mutants: int) -> None:
-        from autotune.tvm_backend.target import resolve_target, tvm_target
-
         self.folder = folder
         self.mutants = mutants
         self.launches = stand_in.folder / "launches"
-        self.description = resolve_target(f'{{"kind": "cuda", "arch": "{ARCH}"}}', 1).description
-        self.target = tvm_target(self.description)
+        self.description, self.target = cuda_target()
         self.random = random.Random(1)
         for sanitizer in ("thread", "address"):
             check.compile_parts(folder / sanitizer, sanitizer)  # type: ignore[arg-type]
 
     def kind(self, tensors: Any, in_tf32: bool, count: int) -> Tally:
         """Check random schedules of one task, or those of its schedules that are in TF32."""
-        import tvm
-        from tvm import te
-
         from autotune.tvm_backend.cuda import tf32
         from autotune.tvm_backend.kernels import verify
 
-        function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
-        program = tvm.IRModule({"main": function})
-        program = tf32.allow(program) if in_tf32 else program
+        program = program_of(tensors, in_tf32=in_tf32)
         truth = verify.compute(program, self.description["host"])
         tally = Tally()
         for scheduled in schedules(program, self.target, count, tf32.MARK if in_tf32 else ""):

@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from check_schedules import ARCH, build, schedules, tasks
+from check_schedules import build, cuda_target, program_of, schedules, tasks
 
 INSTRUCTIONS = ("HMMA.16816", "HMMA.1688", "HMMA.1684", "LDSM", "LDGSTS", "FFMA")
 
@@ -68,16 +68,11 @@ def find_disassembler() -> str:
 
 def count(tensors: Any, in_tf32: bool, wanted: int, disassembler: str) -> Count:
     """Compile random schedules of a task, or those of its schedules that are in TF32."""
-    import tvm
-    from tvm import te
-
     from autotune.errors import one_line
     from autotune.tvm_backend.cuda import tf32
-    from autotune.tvm_backend.target import resolve_target, tvm_target
 
-    target = tvm_target(resolve_target(f'{{"kind": "cuda", "arch": "{ARCH}"}}', 1).description)
-    program = tvm.IRModule({"main": te.create_prim_func(tensors).with_attr("global_symbol", "main")})
-    program = tf32.allow(program) if in_tf32 else program
+    _, target = cuda_target()
+    program = program_of(tensors, in_tf32=in_tf32)
     done = Count()
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "kernel.so")

@@ -20,7 +20,7 @@ from autotune.tvm_backend.bfloat16.expression import Elementwise, Kernel, Node, 
 from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.bfloat16.kernels import LANES, number
 from autotune.tvm_backend.integer.packing import by_channel
-from autotune.tvm_backend.passes.rewrite import Rewriter, op_name, static_shape, variables
+from autotune.tvm_backend.passes.rewrite import Rewriter, op_name, readers, static_shape, variables
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
 Shape = tuple[int, ...]
@@ -68,13 +68,9 @@ class PackedGraph(Rewriter):
         self._depths: dict[Var, int] = {}
         self._splits: dict[Var, Expr] = {}  # of images; one whose parts are all read as images is never emitted
         self.current: Var = None  # what the operator that is looked at computes
-        bindings = [item for block in self.function.body.blocks for item in block.bindings]
-        values = [item.value for item in bindings]
-        self._uses = Counter(var for value in (*values, self.function.body.body) for var in variables(value))
-        self._readers: dict[Var, list[tuple[Var, Expr]]] = {}
-        for item in bindings:
-            for var in variables(item.value):
-                self._readers.setdefault(var, []).append((item.var, item.value))
+        self._readers = readers(self.function)
+        self._uses = Counter(variables(self.function.body.body))
+        self._uses.update({var: len(reading) for var, reading in self._readers.items()})
 
     def visit(self, var: Var, value: Expr) -> None:
         if op_name(value) == "relax.split" and self.is_packed(value.args[0], is_image=True):
@@ -138,8 +134,8 @@ class PackedGraph(Rewriter):
 
     def readers(self, var: Var) -> list[tuple[Var, Expr]]:
         """Return what reads a variable, as variables and their values; nothing if it is an output, too."""
-        readers = self._readers.get(var, [])
-        return readers if len(readers) == self._uses[var] else []
+        reading = self._readers.get(var, [])
+        return reading if len(reading) == self._uses[var] else []
 
     def split(self, var: Var) -> Expr | None:
         """Return the operator that a variable has the parts of an image from; None if it is something else."""

@@ -16,7 +16,7 @@ from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.bfloat16.products import conv2d, is_computed, matmul
 from autotune.tvm_backend.integer.byte_kernels import enlarge_kernel, slice_kernel
 from autotune.tvm_backend.passes.convolution import Window, channels_of_part, repeats
-from autotune.tvm_backend.passes.permutations import axes_of
+from autotune.tvm_backend.passes.permutations import TO_FIRST, TO_LAST, axes_of
 from autotune.tvm_backend.passes.rewrite import (
     is_tensor_constant,
     op_name,
@@ -25,9 +25,6 @@ from autotune.tvm_backend.passes.rewrite import (
 )
 from autotune.tvm_backend.passes.rows import lanes_of, layer_norm, normalised_rows
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target, Var
-
-_TO_IMAGE = (0, 3, 1, 2)
-_TO_ROWS = (0, 2, 3, 1)
 
 
 def bfloat16_kernels(mod: IRModule, target: Target) -> IRModule:
@@ -188,7 +185,7 @@ def _is_for_product(graph: PackedGraph, var: Var, reader: Var, value: Expr, *, i
     name = op_name(value)
     if name == ("relax.nn.conv2d" if is_image else "relax.matmul"):
         return bool(value.args[0].same_as(var)) and is_computed(value)
-    to_image = name == "relax.permute_dims" and axes_of(value) == _TO_IMAGE and not is_image
+    to_image = name == "relax.permute_dims" and axes_of(value) == TO_FIRST and not is_image
     same = name == "relax.reshape" and static_shape(value)[-1:] == static_shape(var)[-1:] and not is_image
     return (to_image or same) and _feeds_products(graph, reader, is_image=to_image)
 
@@ -197,8 +194,8 @@ def _permute(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     """Channels that go from the last axis to the second, or back. An image and its pixels as rows are packed alike."""
     data = call.args[0]
     axes = axes_of(call)
-    to_image = axes == _TO_IMAGE
-    if not (graph.everywhere and isinstance(data, relax.Var) and (to_image or axes == _TO_ROWS)):
+    to_image = axes == TO_FIRST
+    if not (graph.everywhere and isinstance(data, relax.Var) and (to_image or axes == TO_LAST)):
         return None
     whole = static_shape(call)[1 if to_image else 3] % LANES == 0
     is_packed = graph.has_node(data) or (to_image and _feeds_products(graph, graph.current, is_image=True))

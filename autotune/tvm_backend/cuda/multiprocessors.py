@@ -43,6 +43,11 @@ _BY_ARCH = {
 _DEFAULT = _BY_ARCH["sm_86"]
 
 
+def generation(target: Target) -> int:
+    """Return the number of a target's architecture, 90 of `sm_90`."""
+    return int(str(target.attrs["arch"]).removeprefix("sm_"))
+
+
 def multiprocessors(target: Target) -> Multiprocessors:
     """Return those of the largest usual GPU of a target's architecture."""
     return _BY_ARCH.get(str(target.attrs.get("arch", "")), _DEFAULT)

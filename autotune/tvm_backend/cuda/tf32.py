@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import ReuseType
 from tvm.tirx.analysis import undefined_vars
 
 from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Schedule, Stmt
+from autotune.tvm_backend.types import Instruction, IRModule, PrimExpr, PrimFunc, Schedule, Stmt
 
 ALLOWED = "autotune_tf32"
 MARK = "_tf32"  # in the names of the intrinsics
@@ -76,13 +76,16 @@ def rule() -> ms.ScheduleRule:
     )
 
 
+def copies_to_shared(schedule: Schedule) -> list[Instruction]:
+    """Return the instructions that copy the operands of a product on tensor cores to shared memory."""
+    instructions = schedule.trace.insts
+    return [item for item in instructions if item.kind.name == "CacheRead" and _SHARED in map(str, item.attrs)]
+
+
 def spread_over_banks(schedule: Schedule) -> None:
     """Lengthen the rows of the operands in shared memory, which TVM's rule does for fp16 and int8 only."""
     suffix = "_trans" if _NAME.format("load", "_b_trans") in str(schedule.trace) else ""
-    copies = [
-        item for item in schedule.trace.insts if item.kind.name == "CacheRead" and _SHARED in map(str, item.attrs)
-    ]
-    for item in copies:
+    for item in copies_to_shared(schedule):
         operand = _OPERANDS[int(item.attrs[0])]
         beyond = _BEYOND.get(operand + suffix, _BEYOND[operand])
         schedule.storage_align(item.outputs[0], 0, -2, _BANKS, beyond)

@@ -17,7 +17,8 @@ from autotune.tvm_backend.integer.intrinsics import permutes_bytes
 from autotune.tvm_backend.integer.kernels import LANES, WORD
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConstant
 from autotune.tvm_backend.integer.tables import single_number
-from autotune.tvm_backend.passes.rewrite import Rewriter, is_tensor_constant, op_name, static_shape, variables
+from autotune.tvm_backend.passes.permutations import axes_of
+from autotune.tvm_backend.passes.rewrite import Rewriter, is_tensor_constant, op_name, readers, static_shape
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 Array = npt.NDArray[Any]
@@ -99,11 +100,8 @@ class IntegerGraph(Rewriter):
         self._dynamic: dict[Var, DynamicBytes] = {}
         self._points: dict[Var, Expr] = {}
         self._ranges: dict[Var, tuple[Expr, Expr]] = {}
-        self._readers: dict[Var, list[Expr]] = {}
+        self._readers = readers(self.function)
         bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
-        for reader, value in bindings.items():
-            for var in variables(value):
-                self._readers.setdefault(var, []).append(reader)
         for made in filter(None, (dynamic_bytes(bindings, var) for var in bindings)):
             self._dynamic[made.scale] = made
 
@@ -191,8 +189,7 @@ class IntegerGraph(Rewriter):
         shape = static_shape(var)
         forms = self._forms[var]
         few = len(shape) == 4 and shape[1] <= WORD and shape[3] >= LANES
-        once = self.is_read_once(var) and self.is_read_once(self._readers[var][0])
-        if not (few and once) or forms.image is not None or op_name(value) != "relax.quantize":
+        if not (few and self._is_for_one(var)) or forms.image is not None or op_name(value) != "relax.quantize":
             return None
         if str(value.args[0].ty.dtype) != "float32":
             return None
@@ -334,9 +331,7 @@ class IntegerGraph(Rewriter):
         value: Expr = self.values.get(expr) if isinstance(expr, relax.Var) else None
         if op_name(value) == "relax.permute_dims":
             inner = self.constant(value.args[0])
-            rank = len(static_shape(value))
-            axes = [int(axis) for axis in value.attrs.axes] if value.attrs.axes else list(range(rank))[::-1]
-            return inner.transposed(axes) if inner else None
+            return inner.transposed(axes_of(value)) if inner else None
         return ScaledConstant.of(value)
 
     def number(self, expr: Expr) -> Array | None:
@@ -367,12 +362,15 @@ class IntegerGraph(Rewriter):
 
     def layer(self, var: Expr) -> RequantisedLayer | None:
         """Return how a value was computed that only one operator reads."""
-        once = self.is_read_once(var) and self.is_read_once(self._readers[var][0])
-        return self._layers.get(var) if once else None
+        return self._layers.get(var) if self._is_for_one(var) else None
 
     def is_read_once(self, var: Expr) -> bool:
         """Return whether one operator reads a value, and once."""
         return len(self._readers.get(var, ())) == 1
+
+    def _is_for_one(self, var: Expr) -> bool:
+        """Whether one operator reads a value, and one what that makes of it, as the bytes of a quantisation."""
+        return self.is_read_once(var) and self.is_read_once(self._readers[var][0][0])
 
     def remember(self, var: Expr, layer: RequantisedLayer) -> None:
         """Keep how a value was computed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +103,7 @@ class ScaledConstant:
             axis = -1
         return cls(integers.astype(np.int64) - zero.astype(np.int64), scale.reshape(-1).astype(np.float32), axis)
 
-    def transposed(self, axes: list[int]) -> ScaledConstant:
+    def transposed(self, axes: Sequence[int]) -> ScaledConstant:
         """Return the constant with its axes in another order."""
         axis = self.axis if self.axis < 0 else axes.index(self.axis)
         return ScaledConstant(self.integers.transpose(axes), self.scale, axis)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from autotune.tvm_backend.passes.permutations import TO_FIRST, TO_LAST
 from autotune.tvm_backend.passes.reshape import ELEMENTWISE
 from autotune.tvm_backend.passes.rewrite import (
     Rewriter,
@@ -21,8 +22,6 @@ from autotune.tvm_backend.passes.rewrite import (
 )
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
-_TO_FIRST = (0, 3, 1, 2)
-_TO_LAST = (0, 2, 3, 1)
 _AXES = (0, 2, 3, 1)  # where each axis of a tensor with channels last is with channels first
 
 
@@ -61,7 +60,7 @@ class _ChannelsFirst(Rewriter):
 
     def plain(self, var: Var) -> Expr:
         if var not in self._last and var in self._first:
-            self._last[var] = self._moved(self._first[var], _TO_LAST)
+            self._last[var] = self._moved(self._first[var], TO_LAST)
         return self._last.get(var, var)
 
     def bind(self, var: Var, expr: Expr) -> None:
@@ -80,7 +79,7 @@ class _ChannelsFirst(Rewriter):
             return _moved_constant(expr)
         if expr not in self._first:
             bytes_ = self._dequantised(expr)
-            self._first[expr] = self._moved(self.plain(expr), _TO_FIRST) if bytes_ is None else bytes_
+            self._first[expr] = self._moved(self.plain(expr), TO_FIRST) if bytes_ is None else bytes_
         return self._first[expr]
 
     def _dequantised(self, expr: Expr) -> Expr | None:
@@ -96,7 +95,7 @@ class _ChannelsFirst(Rewriter):
 
     def _moved(self, expr: Expr, axes: tuple[int, ...]) -> Expr:
         shape = tuple(static_shape(expr)[axis] for axis in axes)
-        channels = shape[1] if axes == _TO_FIRST else shape[3]
+        channels = shape[1] if axes == TO_FIRST else shape[3]
         if channels == 1 or channels == np.prod(shape[1:]):
             return self.builder.emit(relax.op.reshape(expr, shape))
         return self.builder.emit(relax.op.permute_dims(expr, axes))
@@ -111,7 +110,7 @@ def _moved_constant(expr: Expr) -> Expr:
     value = expr.value.numpy()
     if value.size == 1:
         return relax.const(value.reshape(()), str(expr.ty.dtype))
-    moved = value.reshape((1,) * (4 - value.ndim) + value.shape).transpose(_TO_FIRST)
+    moved = value.reshape((1,) * (4 - value.ndim) + value.shape).transpose(TO_FIRST)
     return relax.const(np.ascontiguousarray(moved), str(expr.ty.dtype))
 
 
@@ -218,7 +217,7 @@ def _pad(graph: _ChannelsFirst, call: Call) -> Expr | None:
     if not graph.is_first(call.args[0]):
         return None
     sizes = [int(size) for size in call.attrs.pad_width]
-    moved = [sizes[2 * axis + end] for axis in _TO_FIRST for end in (0, 1)]
+    moved = [sizes[2 * axis + end] for axis in TO_FIRST for end in (0, 1)]
     return relax.op.nn.pad(graph.first(call.args[0]), moved, str(call.attrs.pad_mode), float(call.attrs.pad_value))
 
 

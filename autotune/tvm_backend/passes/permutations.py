@@ -18,13 +18,15 @@ from autotune.tvm_backend.passes.rewrite import (
     Rewriter,
     is_tensor_constant,
     op_name,
+    readers,
     rewrite_and_clean,
     static_shape,
-    variables,
 )
 from autotune.tvm_backend.types import Expr, IRModule, Var
 
 Axes = tuple[int, ...]
+TO_FIRST = (0, 3, 1, 2)  # channels from the last axis of four to the second
+TO_LAST = (0, 2, 3, 1)  # and back
 _PERMUTATION = "relax.permute_dims"
 _DEQUANTISATION = "relax.dequantize"
 _QUANTISATIONS = frozenset({_DEQUANTISATION, "relax.quantize"})
@@ -50,11 +52,7 @@ class _Sinker(Rewriter):
         self._values: dict[Var, Expr] = {}
         self._sources: dict[Var, tuple[Expr, Axes]] = {}
         self._permuted: dict[tuple[Var, Axes], Expr] = {}
-        self._readers: dict[Var, list[tuple[Var, Expr]]] = {}
-        for block in self.function.body.blocks:
-            for item in block.bindings:
-                for var in variables(item.value):
-                    self._readers.setdefault(var, []).append((item.var, item.value))
+        self._readers = readers(self.function)
 
     def visit(self, var: Var, value: Expr) -> None:
         self._values[var] = value

@@ -92,6 +92,16 @@ def variables(expr: Expr) -> Iterator[Expr]:
             yield from variables(item)
 
 
+def readers(function: Function) -> dict[Var, list[tuple[Var, Expr]]]:
+    """Return what reads each variable of a function, as variables and their values, each as often as it reads it."""
+    made: dict[Var, list[tuple[Var, Expr]]] = {}
+    for block in function.body.blocks:
+        for item in block.bindings:
+            for var in variables(item.value):
+                made.setdefault(var, []).append((item.var, item.value))
+    return made
+
+
 def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str = "HW") -> bool:
     """Return whether a value is a floating-point convolution with constant weights and static shapes.
 

@@ -24,6 +24,7 @@ from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ScheduleRule
 
 from autotune.tvm_backend.cuda import tf32
+from autotune.tvm_backend.cuda.multiprocessors import generation
 from autotune.tvm_backend.search.split_reduction import joined, split_schedules
 from autotune.tvm_backend.types import IRModule, SpaceGenerator, Target, Trace, TuneContext
 
@@ -32,7 +33,6 @@ _HALF = "float16"
 _PIPELINED = "mma_sync_m16n8k8"
 _PERMUTED = "permuted_layout"
 _WMMA = "wmma_sync"
-_SHARED = "shared.dyn"
 _TRIES = 4  # what a rule draws differs each time
 _FIRST_WITH_ASYNC_COPIES = 80
 _AHEAD = (1, 3)  # by how many steps. TVM simplifies traces, and drops a sampled number that only an annotation has
@@ -69,7 +69,7 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
 
 def _copying_ahead(program: IRModule, made: Sequence[Schedule], target: Target) -> list[Schedule]:
     """Return the schedules with WMMA that copy tiles to shared memory while they multiply those before."""
-    if int(str(target.attrs["arch"]).removeprefix("sm_")) < _FIRST_WITH_ASYNC_COPIES:
+    if generation(target) < _FIRST_WITH_ASYNC_COPIES:
         return []
     with_wmma = [schedule.trace for schedule in made if _WMMA in str(schedule.trace)]
     return [_ahead(program, trace, steps) for trace in with_wmma for steps in _AHEAD]
@@ -79,13 +79,9 @@ def _ahead(program: IRModule, trace: Trace, steps: int) -> Schedule:
     """Return a schedule whose loop over the tiles of a product copies each tile some steps before it is multiplied."""
     schedule = Schedule(program)
     trace.apply_to_schedule(schedule, False)
-    instructions = schedule.trace.insts
-    copies = [
-        item.outputs[0] for item in instructions if item.kind.name == "CacheRead" and _SHARED in map(str, item.attrs)
-    ]
-    loop = next(
-        item.inputs[1] for item in instructions if item.kind.name == "ComputeAt" and item.inputs[0].same_as(copies[0])
-    )
+    (copy,) = tf32.copies_to_shared(schedule)[0].outputs
+    placed = (item for item in schedule.trace.insts if item.kind.name == "ComputeAt")
+    loop = next(item.inputs[1] for item in placed if item.inputs[0].same_as(copy))
     schedule.annotate(loop, "software_pipeline_stage", [0, 0, steps])
     schedule.annotate(loop, "software_pipeline_order", [0, 1, 2])
     schedule.annotate(loop, "software_pipeline_async_stages", [0])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tvm
 from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
 
-from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
+from autotune.tvm_backend.cuda.multiprocessors import generation, multiprocessors
 from autotune.tvm_backend.search.design_space import tune_context
 from autotune.tvm_backend.types import IRModule, Postprocessor, Schedule, Target, Trace
 
@@ -25,7 +25,7 @@ _LIMIT = "max_shared_memory_per_block"
 def most_at_launch(target: Target) -> int:
     """Return the bytes of shared memory that a launch may give a block. A lower limit that the target names holds."""
     named = int(target.attrs[_LIMIT])
-    if named < MOST_DECLARED or int(str(target.attrs["arch"]).removeprefix("sm_")) < _FIRST_WITH_TENSOR_CORES:
+    if named < MOST_DECLARED or generation(target) < _FIRST_WITH_TENSOR_CORES:
         return named
     return max(named, multiprocessors(target).shared - _RESERVED)
 

@@ -125,15 +125,7 @@ def test_a_convolution_of_groups_is_rounded_nowhere_but_in_its_operands(compiled
 
 def test_between_images_and_rows_nothing_is_permuted(compiled, cpu):
     net = Network((1, 32, 6, 7))
-    image = net.conv(32, 48, 1)
-    for _ in range(2):
-        net.conv(48, 48, pads=[1, 1, 1, 1], group=48)
-        net.add("Transpose", net.last, perm=[0, 2, 3, 1])
-        net.matmul(48, 64)
-        net.add("Relu", net.last)
-        net.matmul(64, 48)
-        net.add("Transpose", net.last, perm=[0, 3, 1, 2])
-        image = net.add("Add", net.last, image)
+    net.images_and_rows()
     names, error = compiled(net, cpu)
     products = [name for name in names if name.startswith("bfloat16")]
     assert products == ["bfloat16_conv2d", "bfloat16_depthwise_conv2d", "bfloat16_matmul", "bfloat16_matmul"]

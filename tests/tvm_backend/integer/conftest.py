@@ -105,6 +105,18 @@ class Network:
         weight = self.rng.standard_normal((inner, outer)) / np.sqrt(inner)
         return self.add("MatMul", self.last, self.constant(weight.astype(np.float32)))
 
+    def images_and_rows(self) -> None:
+        """Add two blocks of ConvNeXt: a convolution by channels, products of pixels, a sum with the image before."""
+        image = self.conv(32, 48, 1)
+        for _ in range(2):
+            self.conv(48, 48, pads=[1, 1, 1, 1], group=48)
+            self.add("Transpose", self.last, perm=[0, 2, 3, 1])
+            self.matmul(48, 64)
+            self.add("Relu", self.last)
+            self.matmul(64, 48)
+            self.add("Transpose", self.last, perm=[0, 3, 1, 2])
+            image = self.add("Add", self.last, image)
+
     def model(self) -> onnx.ModelProto:
         data = helper.make_tensor_value_info("input", TensorProto.FLOAT, self.shape)
         result = helper.make_tensor_value_info(self.last, TensorProto.FLOAT, None)

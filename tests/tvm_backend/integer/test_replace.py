@@ -64,15 +64,7 @@ def test_bounds_of_a_layer_are_those_of_its_bytes(written, here):
 
 def test_between_images_and_rows_bytes_are_not_permuted(quantised, here):
     net = Network((1, 32, 6, 7))
-    image = net.conv(32, 48, 1)
-    for _ in range(2):
-        net.conv(48, 48, pads=[1, 1, 1, 1], group=48)
-        net.add("Transpose", net.last, perm=[0, 2, 3, 1])
-        net.matmul(48, 64)
-        net.add("Relu", net.last)
-        net.matmul(64, 48)
-        net.add("Transpose", net.last, perm=[0, 3, 1, 2])
-        image = net.add("Add", net.last, image)
+    net.images_and_rows()
     path = quantised(net)
     assert sum("transpose" in name for name in kernels(path, here)) == 1, "of the result"
     assert differences(path, here)[1] < 0.02, "a few bytes differ by one: products that are added in another order"
