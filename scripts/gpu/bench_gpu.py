@@ -1,54 +1,46 @@
 #!/usr/bin/env python
-"""Compare tuned jobs with the other ways to run their models on the same GPU.
+"""Compare exported libraries with the other ways to run their models on the same GPU.
 
-    python scripts/gpu/bench_gpu.py JOB... --workspace DIR [--turns 5] [--tf32]
+    python scripts/gpu/bench_gpu.py EXPORT... [--turns 3] [--timings 9]
 
-Each way runs alone in a process of its own, by turns, with its inputs and outputs on the GPU: TVM without any tuning
-(dlight's schedules); ours with a CUDA graph and without one; torch eager, that as a CUDA graph, torch.compile, and
-that with graphs; ONNX Runtime's CUDA provider. What is not installed is named. A way whose outputs differ from those
-of the model as submitted is left out. Times are from a call until its outputs are there: medians over the processes,
-in milliseconds, and their range. The ratio is taken within a turn. A second table has the best trial of each task
-and its share of the roofline: the time that its operations, at the GPU's highest clock, or its bytes take at least.
-It takes a minute or two a job. Nothing else of autotune uses that GPU meanwhile.
+Each way has a process of its own, with its inputs and outputs on the GPU: our library; torch eager, that as a CUDA
+graph, torch.compile, and that with CUDA graphs; ONNX Runtime's CUDA provider. What is not installed is named. They
+compute in the precision of the export: in fp16 by torch's autocast, in TF32 where it may be used. All processes of a
+turn start together and compile meanwhile; then they are timed one after the other, while all others wait. A way whose
+outputs differ from those of ONNX Runtime on the CPU is left out. Times are from a call until its outputs are there:
+medians over the timings, in milliseconds, and their range. Ratios are those of neighbouring timings.
+A second table has the best trial of each task and its share of the roofline: the time that its operations, at the
+GPU's highest clock, or its bytes take at least. Nothing else uses that GPU meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from autotune.commands.jobs import open_workspace, select_one
-from autotune.config import load_config
-from autotune.daemon import capacity
-from autotune.errors import AutotuneError, BadInput, BadState
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+from exports import Export
+
+from autotune.errors import AutotuneError
 from autotune.machine import gpus
-from autotune.machine.leases import lease
-from autotune.storage.formats import JobSpec, Trial
-from autotune.storage.job_files import check_model, read_spec
-from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
-from autotune.tvm_backend.export import inputs
-from autotune.tvm_backend.export.compilation import JobModel
-from autotune.tvm_backend.export.submitted import Submitted, submitted
-from autotune.tvm_backend.export.timing import accuracy, retiming
-from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
-from autotune.tvm_backend.export.writing.report_json import kernel_work
-from autotune.tvm_backend.kernels.roofline import Roofline, gpu_roofline
-from autotune.tvm_backend.kernels.run import open_device
-from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.export.timing import accuracy, timed_process
+from autotune.tvm_backend.export.timing.comparison import alternating
+from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
 
-SEED = 2026
 OURS = "ours"
 TITLES = {
-    "untuned": "TVM untuned",
-    OURS: "ours, CUDA graph",
-    "ours_without_graph": "ours, no graph",
+    OURS: "ours",
     "torch_eager": "torch eager",
     "torch_graph": "torch eager, CUDA graph",
     "torch_compile": "torch.compile",
@@ -56,214 +48,161 @@ TITLES = {
     "ort_cuda": "ONNX Runtime CUDA",
 }
 PROGRAM = str(Path(__file__).with_name("runtimes.py"))
+TOLERANCE = 2e-2  # that of fp16: what is left out computes something else, and no mere rounding
 
 
-@dataclass(frozen=True)
-class TaskShare:
-    """The best trial of a task, what it does, and what the GPU allows; None where its limits are not known."""
+@dataclass
+class Network:
+    """An export, the inputs that all ways get, what is right, and what was seen."""
 
-    name: str
-    weight: int
-    us: float
-    gflop: float
-    bytes: int
-    least_us: float | None
+    export: Export
+    folder: Path
+    arrays: runners.Arrays
+    reference: runners.Arrays
+    ways: list[str]
+    left_out: dict[str, str]
+    timings_ms: dict[str, list[float]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, export: Export, folder: Path) -> Network:
+        folder.mkdir()
+        arrays = export.arrays()
+        timed_process.save(folder / "inputs.npz", arrays)
+        session = runners.onnx_session(export.model, os.cpu_count() or 1)
+        names = [item.name for item in export.inputs]
+        feed = {**dict(zip(names, arrays, strict=True)), **runners.constant_inputs(session, export.report["values"])}
+        lacking = lacks()
+        ways = [name for name in TITLES if name not in lacking]
+        return cls(export, folder, arrays, list(session.run(None, feed)), ways, lacking)
 
-@dataclass(frozen=True)
-class Found:
-    """The times of each way on the model of a job, and why others have none; and its tasks, the longest one first."""
+    @property
+    def name(self) -> str:
+        return str(self.export.report["name"])
 
-    name: str
-    gpu: str
-    precision: str
-    times: Mapping[str, RuntimeTimes]
-    left_out: Mapping[str, str]
-    tasks: Sequence[TaskShare] = field(default_factory=list)
+    @property
+    def precision(self) -> str:
+        return str(self.export.report["precision"])
+
+    def start(self, way: str) -> RuntimeProcess:
+        for name, on in (("BENCH_TF32", self.precision == "tf32"), ("BENCH_HALF", self.precision == "fp16")):
+            os.environ[name] = "1" if on else ""
+        library = self.export.library
+        request = {
+            "runtime": library.runtime if way == OURS else way,
+            "model": str(library.model if way == OURS else self.export.model),
+            "names": [item.name for item in self.export.inputs],
+            "inputs": str(self.folder / "inputs.npz"),
+            "device": "cuda",
+            "function": library.function,
+            "values": self.export.report["values"],
+            "threads": self.export.threads,
+            "outputs": str(self.folder / f"{way}.npz"),
+        }
+        return RuntimeProcess(TITLES[way], request, self.export.threads, (PROGRAM,))
+
+    def load(self, way: str, process: RuntimeProcess) -> None:
+        """Load a way and check its outputs; write down in `left_out` what is wrong with it."""
+        try:
+            process.imported()
+            process.load()
+            outputs = timed_process.load(self.folder / f"{way}.npz")
+            accuracy.check(outputs, self.reference, TOLERANCE)
+        except AutotuneError as error:
+            self.left_out[way] = str(error)
 
 
 def main() -> None:
-    options = parse()
-    try:
-        workspace = open_workspace(options.workspace)
-        jobs = [select_one(workspace, job) for job in options.jobs]
-        rows = [measured(workspace, paths, options) for paths in jobs]
-    except AutotuneError as error:
-        sys.exit(f"bench_gpu: {error}")
-    print(table(rows, tf32=options.tf32))
-    print(task_table(rows))
-
-
-def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="+", metavar="JOB", help="jobs for CUDA")
-    parser.add_argument("--workspace", type=Path, default=Path("."))
-    parser.add_argument("--turns", type=int, default=5, help="processes of each way")
-    parser.add_argument(
-        "--tf32",
-        action="store_true",
-        help="let torch and ONNX Runtime use TF32; ours does in jobs with --precision tf32",
-    )
-    return parser.parse_args()
-
-
-def measured(workspace: Workspace, paths: JobPaths, options: argparse.Namespace) -> Found:
-    """Compile a job's best so far, and time it and the other ways.
-
-    Raises:
-        BadInput: The job is not for CUDA.
-        BadState: There is no GPU of its architecture.
-    """
-    spec = read_spec(paths)
-    if spec.target_kind != gpus.KIND:
-        raise BadInput(f"{spec.name} is for {spec.target_kind}; give jobs for CUDA")
-    gpu = next((item for item in gpus.cuda_devices() if item.arch == spec.target["arch"]), None)
-    if gpu is None:
-        raise BadState(f"{spec.name} is for {spec.target['arch']}, and this machine has no such GPU")
-    check_model(paths, spec)
-    config = load_config(workspace.config)
-    load_tvm(gpus.KIND)
-    gpu.take()  # before torch is asked whether it sees a GPU
-    model = JobModel.read(paths, spec)
-    best = best_trials(workspace, spec)
+    parser.add_argument("exports", nargs="+", type=Path, metavar="EXPORT", help="folders of exports for CUDA")
+    parser.add_argument("--turns", type=int, default=3, help="processes of each way")
+    parser.add_argument("--timings", type=int, default=9, help="timings in each process")
+    options = parser.parse_args()
+    exports = [Export.read(folder) for folder in options.exports]
+    if others := [str(item.folder) for item in exports if item.library.device != "cuda"]:
+        sys.exit(f"bench_gpu: {others[0]} is not for CUDA")
+    if not (found := gpus.cuda_devices()):
+        sys.exit("bench_gpu: this machine shows no GPU; look with nvidia-smi")
     with scratch_folder("bench") as folder:
-        ways, missing = available(submitted(paths, spec)[0], spec, libraries(model, best, Path(folder)))
-        names = [gpus.lock_name(f"{gpus.KIND}:{gpu.index}")]
-        with lease(config.machine.lock_folder, names, wait_s=-1):
-            for name, on in (("BENCH_TF32", options.tf32), ("BENCH_HALF", spec.precision == "fp16")):
-                os.environ[name] = "1" if on else ""
-            # The limit of fp16: what is left out computes something else, and no mere rounding.
-            threads = capacity.threads(config)
-            tolerance = config.export.tolerance_fp16
-            times = compared(submitted(paths, spec)[0], spec, ways, missing, options.turns, threads, tolerance)
-            limits = gpu_roofline(open_device(gpus.KIND), model.target, spec.precision)
-            tasks = task_shares(model, spec, best, limits)
-            return Found(spec.name, gpu.name, spec.precision, times, missing, tasks)
+        networks = [Network.of(item, Path(folder) / str(index)) for index, item in enumerate(exports)]
+        for _ in range(options.turns):
+            turn(networks, options.timings)
+    print(table(networks, found[0].name))
+    print(task_table([item.export.report for item in networks]))
 
 
-def best_trials(workspace: Workspace, spec: JobSpec) -> dict[str, Trial]:
-    applies = retiming.Replayer(workspace.job(spec.id, spec.name), spec)
-    return {hash: trials[0] for hash, trials in retiming.fastest_trials(workspace, spec, 1, applies).items()}
-
-
-def libraries(model: JobModel, best: Mapping[str, Trial], folder: Path) -> dict[str, Path]:
-    paths = {name: folder / f"{name}.so" for name in ("untuned", OURS, "ours_without_graph")}
-    model.compile_tuned(best, paths[OURS], cuda_graph=True)
-    model.compile_tuned(best, paths["ours_without_graph"])
-    model.compile_untuned(paths["untuned"])
-    return paths
-
-
-def task_shares(model: JobModel, spec: JobSpec, best: Mapping[str, Trial], limits: Roofline | None) -> list[TaskShare]:
-    """Return the tasks that have a trial with a time, the one that takes most of the model's time first."""
-    hashes = {task.hash: task.hash for task in spec.tasks}
-    work = {item.task: item for item in kernel_work(model.prepared, hashes, model.target).values()}
-    shares = []
-    for task in spec.tasks:
-        trial = best.get(task.hash)
-        item = work.get(task.hash)
-        if trial is not None and trial.median_us and item is not None:
-            least = limits.least_us(item.gflop, item.bytes) if limits else None
-            shares.append(TaskShare(task.name, task.weight, trial.median_us, item.gflop, item.bytes, least))
-    return sorted(shares, key=lambda item: -item.us * item.weight)
-
-
-def available(model: Submitted, spec: JobSpec, files: Mapping[str, Path]) -> tuple[dict[str, Runtime], dict[str, str]]:
-    """Return the ways that can be tried here, and what the others lack."""
-    function = spec.all_entries[0].name
-    ways = {name: Runtime("library", file, "cuda", function=function) for name, file in files.items()}
-    lacking = {"torch": _torch_lacks(model.file), "ort": _ort_lacks(model.file)}
-    missing = {}
-    for name in (name for name in TITLES if name not in files):
-        if reason := lacking[name.partition("_")[0]]:
-            missing[name] = reason
-        else:
-            ways[name] = Runtime(name, model.file, "cuda", values=spec.values)
-    return {name: ways[name] for name in TITLES if name in ways}, missing
-
-
-def _torch_lacks(model: Path) -> str:
-    if model.suffix == ".tflite":
-        return "it runs no TensorFlow Lite models"
-    if find_spec("torch") is None:
-        return "torch is not installed"
-    import torch
-
-    if not torch.cuda.is_available():
-        return f"torch {torch.__version__} sees no GPU"
-    return "onnx2torch is not installed" if model.suffix == ".onnx" and find_spec("onnx2torch") is None else ""
-
-
-def _ort_lacks(model: Path) -> str:
+def lacks() -> dict[str, str]:
+    """The ways that cannot be tried here, and why."""
+    torch = _torch_lacks()
+    missing = {name: torch for name in TITLES if torch and name.startswith("torch")}
     import onnxruntime
 
-    if model.suffix != ".onnx":
-        return "it runs ONNX models only"
-    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-    return "" if has_cuda else "onnxruntime-gpu is not installed"
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        missing["ort_cuda"] = "onnxruntime-gpu is not installed"
+    return missing
 
 
-def compared(
-    model: Submitted,
-    spec: JobSpec,
-    ways: dict[str, Runtime],
-    left_out: dict[str, str],
-    turns: int,
-    threads: int,
-    tolerance: float,
-) -> dict[str, RuntimeTimes]:
-    """Time the ways whose outputs are right, and write down in `left_out` what is wrong with the others."""
-    entry = spec.all_entries[0]
-    reference = "the model as submitted"
-    chosen = inputs.verification_inputs(model, entry.inputs, None, SEED)
-    runtimes = {reference: Runtime(model.runtime, model.file, values=spec.values), **ways}
-    with RuntimeComparison(runtimes, entry.inputs, chosen.arrays, threads, (PROGRAM,)) as comparison:
-        right = comparison.outputs(reference)
-        for name in ways:
-            try:
-                accuracy.check(comparison.outputs(name), right, tolerance, chosen.probabilities, model.title)
-            except AutotuneError as error:
-                left_out[name] = str(error)
-        return comparison.time(turns * TIMINGS, without={reference, *left_out})
+def _torch_lacks() -> str:
+    if absent := [name for name in ("torch", "onnx2torch") if find_spec(name) is None]:
+        return f"{absent[0]} is not installed"
+    import torch
+
+    return "" if torch.cuda.is_available() else f"torch {torch.__version__} sees no GPU"
 
 
-def table(rows: Sequence[Found], *, tf32: bool) -> str:
+def turn(networks: Sequence[Network], timings: int) -> None:
+    """Time all ways once more, in new processes."""
+    with contextlib.ExitStack() as stack:
+        started = [{way: stack.enter_context(item.start(way)) for way in item.ways} for item in networks]
+        pairs = [(item, way, of[way]) for item, of in zip(networks, started, strict=True) for way in of]
+        with ThreadPoolExecutor(max(1, len(pairs))) as pool:
+            list(pool.map(lambda each: each[0].load(*each[1:]), pairs))
+        for item, processes in zip(networks, started, strict=True):
+            item.ways = [way for way in item.ways if way not in item.left_out]
+            for way, times in alternating({way: processes[way] for way in item.ways}, timings).items():
+                item.timings_ms.setdefault(way, []).extend(times)
+
+
+def table(networks: Sequence[Network], gpu: str) -> str:
     """Markdown: the times of each way, and the ratio of ours to it."""
-    seen = ", ".join(dict.fromkeys(row.gpu for row in rows))
-    lines = [
-        f"{seen}; batch as submitted; TF32 {'on' if tf32 else 'off'} for torch and ONNX Runtime, never used by ours.",
-        "\n| network | precision | way | ms | range | ours with a graph takes |\n|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        for name, times in row.times.items():
-            low, high = times.spread_ms
-            cells = f"{times.median_ms:.4f} | {low:.4f} to {high:.4f} | {_share(row.times, name)}"
-            lines.append(f"| {row.name} | {row.precision} | {TITLES[name]} | {cells} |")
-    for row in rows:
-        for why in dict.fromkeys(row.left_out.values()):
-            names = "; ".join(TITLES[name] for name, reason in row.left_out.items() if reason == why)
-            lines.append(f"\n{row.name}, not timed: {names}: {why}")
+    lines = [gpu, "", "| network | precision | way | ms | range | ours takes |", "|---|---|---|---:|---|---:|"]
+    for item in networks:
+        for way, times in item.timings_ms.items():
+            cells = f"{statistics.median(times):.4f} | {min(times):.4f} to {max(times):.4f}"
+            lines.append(f"| {item.name} | {item.precision} | {TITLES[way]} | {cells} | {_share(item.timings_ms, way)} |")
+    for item in networks:
+        for why in dict.fromkeys(item.left_out.values()):
+            names = "; ".join(TITLES[way] for way, reason in item.left_out.items() if reason == why)
+            lines.append(f"\n{item.name}, not timed: {names}: {why}")
     return "\n".join(lines)
 
 
-def task_table(rows: Sequence[Found]) -> str:
+def _share(timings_ms: Mapping[str, Sequence[float]], way: str) -> str:
+    if way == OURS or OURS not in timings_ms:
+        return ""
+    return f"{statistics.median(a / b for a, b in zip(timings_ms[OURS], timings_ms[way], strict=True)):.2f} of it"
+
+
+def task_table(reports: Iterable[Mapping[str, Any]]) -> str:
     """Markdown: the best trial of each task, and the least time that the GPU allows as a share of its time.
 
     Data that stay in the L2 cache come faster than the roofline allows.
     """
-    lines = ["\n| network | task | times | us | GFLOP/s | GB/s | of the roofline |\n|---|---|---|---|---|---|---|"]
-    for row in rows:
-        for task in row.tasks:
-            rates = f"{task.gflop / task.us * 1e6:.0f} | {task.bytes / task.us / 1e3:.0f}"
-            share = "" if task.least_us is None else f"{task.least_us / task.us:.0%}"
-            lines.append(f"| {row.name} | {task.name} | {task.weight} | {task.us:.2f} | {rates} | {share} |")
+    lines = ["\n| network | task | times | us | GFLOP/s | GB/s | of the roofline |", "|---|---|---:|---:|---:|---:|---:|"]
+    for report in reports:
+        lines.extend(_task_rows(report))
     return "\n".join(lines)
 
 
-def _share(times: Mapping[str, RuntimeTimes], name: str) -> str:
-    if name == OURS or OURS not in times:
-        return ""
-    return f"{statistics.median(ratios(times[OURS], times[name])):.2f} of it"
+def _task_rows(report: Mapping[str, Any]) -> Iterator[str]:
+    kernels = {kernel["task"]: kernel for kernel in report["kernels"]}
+    timed = [task for task in report["tasks"] if task["best_us"] and task["name"] in kernels]
+    for task in sorted(timed, key=lambda task: -task["best_us"] * task["weight"]):
+        us = task["again_us"] or task["best_us"]
+        kernel = kernels[task["name"]]
+        rates = f"{task['gflop'] / us * 1e6:.0f} | {kernel['bytes'] / us / 1e3:.0f}"
+        least = kernel["least_us"]
+        share = "" if least is None else f"{least / kernel['calls'] / us:.0%}"
+        yield f"| {report['name']} | {task['name']} | {task['weight']} | {us:.2f} | {rates} | {share} |"
 
 
 if __name__ == "__main__":

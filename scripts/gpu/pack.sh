@@ -1,27 +1,22 @@
 #!/usr/bin/env bash
 # Pack what scripts/gpu/prove.sh needs on a machine with a GPU and without network: x86-64 Linux, Python 3.12.
 #
-#   scripts/gpu/pack.sh [FOLDER]        by default build/gpu
+#   scripts/gpu/pack.sh [FOLDER]        by default build/gpu; some five minutes
 #
-# It makes FOLDER/compiler (TVM's compiler library alone) and FOLDER/rest (everything else). Each is one transfer together
-# with the repository, and both then take at most 64 MiB. PRESET=0 compresses in a minute to more than that: a rehearsal.
-# pip asks the package index for wheels of that Python, whatever the one here is. The machine brings torch, torchvision,
-# onnx, onnxruntime, NumPy, pytest and CUDA.
+# It leaves two files in FOLDER, together some 60 MB. pip asks the package index for wheels of that Python, whatever the one
+# here is. The machine brings torch, onnx, onnxruntime, NumPy, SciPy, typer, rich, filelock, psutil, nvidia-ml-py, pytest, and CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 folder=${1:-build/gpu}
-preset=${PRESET:-9e}
-limit=$((64 * 1024 * 1024 - $(git ls-files -z | xargs -0 cat | wc -c)))  # what travels beside the repository
 python=${PYTHON:-python3}
 wheels=$folder/wheels site=$folder/site
 packages=(
-    apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1 xgboost-cpu scipy typer==0.28.0 click rich markdown-it-py mdurl
-    pygments shellingham annotated-doc filelock psutil msgspec tomli ml-dtypes cloudpickle typing-extensions nvidia-ml-py
-    onnx2torch  # with which torch runs ONNX models, to compare
+    apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1 xgboost-cpu msgspec tomli
+    onnx2torch # with which torch runs ONNX models, to compare
 )
 
-mkdir -p "$wheels" "$folder/compiler" "$folder/rest"
+mkdir -p "$wheels"
 platforms=()
 for glibc in 39 35 34 31 28 27 26 24 17 12 5; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done
 for name in manylinux2014 manylinux2010 manylinux1 linux; do platforms+=(--platform "${name}_x86_64"); done
@@ -40,12 +35,8 @@ for wheel in sorted(Path(sys.argv[1]).glob("*.whl")):  # dist-info folders stay:
 PY
 for name in 3rdparty web src include; do rm -rf "$site/tvm/$name"; done
 find "$site" -name tests -type d -prune -exec rm -rf {} +
-xz --threads=0 --x86 --lzma2=preset="$preset" --stdout "$site/tvm/lib/libtvm_compiler.so" >"$folder/compiler/libtvm_compiler.so.xz"
+xz --x86 --lzma2=preset=9e,dict=512MiB --stdout "$site/tvm/lib/libtvm_compiler.so" >"$folder/libtvm_compiler.so.xz"
 rm "$site/tvm/lib/libtvm_compiler.so"
-tar --create --directory "$site" . | xz --threads=0 --x86 --lzma2=preset="$preset" >"$folder/rest/site.tar.xz"
+tar --create --directory "$site" . | xz --x86 --lzma2=preset=9e --stdout >"$folder/site.tar.xz"
 rm -rf "$site"
-
-for part in compiler rest; do
-    bytes=$(cat "$folder/$part"/* | wc -c)
-    printf '%-10s %5.1f MiB%s\n' "$part" "$(echo "$bytes / 1048576" | bc -l)" "$([ "$bytes" -le $limit ] || echo ', too large for one transfer')"
-done
+du --bytes "$folder"/*.xz
