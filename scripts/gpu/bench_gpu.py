@@ -5,7 +5,7 @@
 
 Each way has a process of its own, with its inputs and outputs on the GPU: our library; torch eager, that as a CUDA
 graph, torch.compile, and that with CUDA graphs; ONNX Runtime's CUDA provider. What is not installed is named. They
-compute in the precision of the export: in fp16 by torch's autocast, in TF32 where it may be used. All processes of a
+compute in the precision of the export: torch in fp16 with weights and inputs of that type, in TF32 where it may be used. All processes of a
 turn start together and compile meanwhile; then they are timed one after the other, while all others wait. A way whose
 outputs differ from those of ONNX Runtime on the CPU is left out. Times are from a call until its outputs are there:
 medians over the timings, in milliseconds, and their range. Ratios are those of neighbouring timings.
@@ -86,6 +86,7 @@ class Network:
     def start(self, way: str) -> RuntimeProcess:
         for name, on in (("BENCH_TF32", self.precision == "tf32"), ("BENCH_HALF", self.precision == "fp16")):
             os.environ[name] = "1" if on else ""
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")  # many processes compile at the same time
         library = self.export.library
         request = {
             "runtime": library.runtime if way == OURS else way,

@@ -18,7 +18,7 @@ cd "$(dirname "$0")/../.."
 parts=${PARTS:-build/gpu} results=${RESULTS:-build/gpu/results} site=${SITE:-/tmp/autotune-gpu}
 deadline=$((SECONDS + ${PART_S:-560}))
 tune_s=${TUNE_S:-240} turns=${TURNS:-2}
-networks=${NETWORKS:-resnet18 resnet18:tf32 resnet18:fp16 bert_layer:fp16 product:fp32:64 product:tf32:64 product:fp16:64}
+networks=${NETWORKS:-resnet18 resnet18:tf32 resnet18:fp16 bert_layer:fp16 product:fp16:64}
 python=${PYTHON:-python3}
 steps_A=(versions clocks products)
 steps_B=(doctor tests mlp)
@@ -26,6 +26,7 @@ steps_C=(submitted tuned rates exported compared)
 mkdir -p "$results/workspace"
 [ -d "$site/packages" ] && export PYTHONPATH="$site/packages${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+[ -f "$results/workspace/autotune.toml" ] || printf '[export]\ncontenders = 3\n' >"$results/workspace/autotune.toml"
 autotune() { "$python" -m autotune --workspace "$results/workspace" "$@"; }
 
 unpack() {
@@ -42,7 +43,7 @@ step() {
     [ -f "$results/$name.txt" ] && { echo "== $name: done before"; return 0; }
     [ "$left" -gt 10 ] || { echo "== $name: no time left in this part; call it again"; unfinished=1; return; }
     # The command may be a function, which `timeout` cannot call.
-    export -f autotune submit all tune together
+    export -f autotune submit all tune together exported
     if results=$results python=$python tune_s=$tune_s turns=$turns networks=$networks \
         timeout --kill-after=10 "$left" bash -c '"$@"' step "$@" >"$results/$name.part" 2>&1; then
         mv "$results/$name.part" "$results/$name.txt"
@@ -74,9 +75,18 @@ all() {
     return $failed
 }
 
-# tune NETWORK: from submit to a verified export
+# tune NETWORK: an fp32 job from submit to a verified export
 tune() {
-    submit "$1" && autotune daemon run --drain && autotune export "$1-fp32" --output "$results/exports/$1-fp32"
+    local name=${1%%:*}-fp32
+    submit "$1" && autotune daemon run --drain && autotune export "$name" --output "$results/exports/$name"
+}
+
+# exported NETWORK[:PRECISION...]
+exported() {
+    local network precision
+    IFS=: read -r network precision _ <<<"$1"
+    network=$network-${precision:-fp32}
+    autotune export "$network" --output "$results/exports/$network" 2>&1 | sed "s/^/$network: /"
 }
 
 # together: tune all jobs for a while; what the daemon had under way when it is told to end is in the tuning logs
@@ -103,7 +113,7 @@ part_A() {
 part_B() {
     step doctor autotune doctor
     step tests bash -c 'nvidia-smi -L && "$python" -m pytest -q -rs -p no:cacheprovider tests/gpu'  # else they are skipped
-    step mlp tune mlp
+    step mlp tune mlp:fp32:32
 }
 part_C() {
     local folders=()
@@ -114,9 +124,8 @@ part_C() {
     step submitted all submit
     step tuned together
     step rates bash -c '"$python" scripts/gpu/rates.py "$@" --workspace "$results/workspace"' rates "${folders[@]##*/}"
-    step exported bash -c 'for folder; do autotune export "${folder##*/}" --output "$folder" || failed=1; done; exit ${failed:-0}' \
-        exported "${folders[@]}"
-    step compared "$python" scripts/gpu/bench_gpu.py "${folders[@]}" --turns "$turns"
+    step exported all exported
+    step compared "$python" scripts/gpu/bench_gpu.py "${folders[@]}" --turns "$turns" --timings 6
 }
 
 tables() {

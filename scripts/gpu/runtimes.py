@@ -7,7 +7,6 @@ in fp16 (BENCH_HALF).
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -60,12 +59,14 @@ def torch_in(way: str) -> Callable[[Mapping[str, Any], timed_process.Arrays], To
         device = request["device"]
         module = _module(Path(request["model"])).to(device)
         inputs = [torch.from_numpy(array.copy()).to(device) for array in arrays.values()]
+        if HALF:
+            module = module.half()
+            inputs = [tensor.half() if tensor.is_floating_point() else tensor for tensor in inputs]
         if way.startswith("compile"):
             module = torch.compile(module, mode="reduce-overhead" if way == "compile_graph" else "default")
-        half = torch.autocast(device, torch.float16) if HALF else contextlib.nullcontext()
 
         def call() -> Any:
-            with torch.inference_mode(), half:
+            with torch.inference_mode():
                 return module(*inputs)
 
         return TorchRun(_captured(call) if way == "graph" else call, inputs, device)
