@@ -20,6 +20,7 @@ _COLOURS: dict[Kind, str] = {
     "measure": "#59a14f",
     "train": "#b07aa1",
     "choose": "#9c755f",
+    "compile": "#edc948",
     "confirm": "#e15759",
 }
 _WIDTH = 1200

@@ -54,5 +54,6 @@ def limit_s(config: Config, kind: Kind, candidates: int, device: Device) -> floa
         "measure": device.measure_limit_s(config, candidates),
         "train": config.train.timeout_s,
         "choose": config.export.timeout_s,
+        "compile": config.export.timeout_s,
         "confirm": config.export.timeout_s,
     }[kind]

@@ -159,7 +159,7 @@ class Collector:
         explained = explained_attempts(job.paths, id.task, id.round, failures - 1)
         if failures - explained < self.attempts:
             return
-        if stage.kind == "confirm":  # which is no fault of the task
+        if stage.kind in ("compile", "confirm"):  # which is no fault of the task
             job.give_up_confirming(id, diagnosis)
         elif stage.kind == "choose":
             job.give_up_choosing(id)

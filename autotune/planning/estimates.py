@@ -20,7 +20,8 @@ _PRIORS: dict[Kind, float] = {
     "measure": 0.3,
     "train": 1.0,
     "choose": 10.0,
-    "confirm": 30.0,
+    "compile": 15.0,
+    "confirm": 15.0,
 }
 _PER_CANDIDATE = ("build", "measure")
 # The least weight of the newest value, so that a mean follows a machine that has become slower.

@@ -211,7 +211,7 @@ class PlannedJob:
         search, build, measure, train = (
             round(1000 * self.seconds(kind, view.trials_per_round)) for kind in ("search", "build", "measure", "train")
         )
-        confirm = round(1000 * self.seconds("confirm", 1))
+        compile, confirm = (round(1000 * self.seconds(kind, 1)) for kind in ("compile", "confirm"))
         measure_cpus = len(machine.cpu_device) if measures_on_cpus(view.device) and machine.drains else 1
         open_tasks = self._count_open()
         left = max(0, view.trials - view.trials_done - self.trials_in_flight)
@@ -222,12 +222,13 @@ class PlannedJob:
         measures = builds + counts["measure"]
         trains = measures + counts["train"]
         round_ms = search + build + measure + train
-        on_device = measures * measure + counts["confirm"] * confirm
+        on_cpus = searches * search + builds * build + trains * train + counts["compile"] * compile
+        on_device = measures * measure + (counts["compile"] + counts["confirm"]) * confirm
         if rounds_per_task > 1:  # rounds of a task overlap, but the next search needs the build of the last
             round_ms = max(search + build, -(-round_ms // rounds_per_task))
         begun = measures - new_rounds
         return RemainingWork(
-            cpu_ms=searches * search + builds * build + trains * train + on_device * measure_cpus,
+            cpu_ms=on_cpus + on_device * measure_cpus,
             device_ms=on_device,
             ready_ms=counts["measure"] * measure,
             begun_ms=begun * measure,

@@ -39,7 +39,15 @@ from autotune.planning.view import JobView, Kind, MachineResources, StageView
 
 # The order of a job's own stages: a round in flight holds part of the budget and results that the next search could
 # use, so it is finished before another begins. A confirmation may end the job.
-STAGE_ORDER: dict[Kind, int] = {"confirm": 0, "choose": 1, "train": 2, "measure": 3, "build": 4, "search": 5}
+STAGE_ORDER: dict[Kind, int] = {
+    "confirm": 0,
+    "compile": 1,
+    "choose": 2,
+    "train": 3,
+    "measure": 4,
+    "build": 5,
+    "search": 6,
+}
 # One step of priority is worth this many seconds of waiting. All jobs age alike, so the order of two jobs never
 # changes: a job of priority p counts as submitted p times this earlier.
 AGING_S = 4 * 3600.0

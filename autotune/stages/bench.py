@@ -202,10 +202,19 @@ class Bench(ABC):
         return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s, retried=_RETRIED)
 
     @abstractmethod
-    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
-        """Compile the whole model with the best schedules, and time it at each set of shapes.
+    def compile_model(self, library: Path) -> None:
+        """Compile the whole model with the best schedules, on a CPU.
 
         Args:
+            library: Where the library is written.
+        """
+
+    @abstractmethod
+    def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
+        """Time the whole model at each set of shapes.
+
+        Args:
+            library: What `compile_model` has written.
             tasks_ms: The sum of the tasks' best times at each set of shapes.
             processes: In how many processes it is timed.
             reference: Whether to time the model as submitted in its own runtime, where that runs on the device.

@@ -240,7 +240,12 @@ class CommandBench(Bench):
         limit_s = repeats * settings.measure_s + settings.check_s + _SPARE_S
         return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s)
 
-    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
+    def compile_model(self, library: Path) -> None:
+        """Write down which candidate is the best; the command builds it where it is measured."""
+        (best,) = self.stage.log().fastest(1)
+        library.write_text(best.hash)
+
+    def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
         """Build the best candidate again and measure it, as often as asked for."""
         (best,) = self.stage.log().fastest(1)
         keeper = Keeper()

@@ -98,7 +98,7 @@ class GpuBench(TvmBench):
         measure = self.stage.config.measure
         device = open_device("cuda")
         with contextlib.suppress(Exception):  # `check` finds out whether that is the GPU's fault
-            gpu_probe.start(self.stage.spec.target, device, self.stage.artifacts / "start.so")
+            gpu_probe.start(device)
         runner = GpuRunner(device, self.timing(), spin_up_ms=measure.gpu_spin_up_ms, cold=measure.gpu_cold_cache)
         return OpenTvmDevice.of(runner, truth, self.stage.artifacts)
 

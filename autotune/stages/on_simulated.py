@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.device_settings import DeviceSettings
@@ -93,7 +94,11 @@ class SimulatedBench(Bench):
     def open(self, truth: Reference | None) -> OpenDevice:
         return _OpenSimulated(self)
 
-    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
+    def compile_model(self, library: Path) -> None:
+        _sleep(self.seconds("compile"))
+        library.write_bytes(b"a library")
+
+    def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
         """Return the times of a model that takes a quarter more than its tasks. Only `--stop-at` asks for them."""
         _sleep(self.seconds("confirm"))
         factors = [_WHOLE + _NOISE * process for process in range(processes)]
@@ -124,6 +129,7 @@ class SimulatedBench(Bench):
             "measure": device.measure_s,
             "train": device.train_s,
             "choose": device.train_s,
+            "compile": device.build_s,
             "confirm": device.measure_s,
         }
         spec = self.stage.spec

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.stages import choose, confirm, elsewhere, trial_features
+from autotune.stages import choose, compile, elsewhere, trial_features
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.paths import JobPaths
@@ -34,8 +34,8 @@ def run(stage: Stage) -> dict[str, Any]:
     trained_on = stage.bench.learn()
     if choose.is_due(stage):
         stage.advance("choose")
-    elif confirm.is_due(stage):
-        stage.advance("confirm")
+    elif compile.is_due(stage):
+        stage.advance("compile")
     else:
         stage.end_round()
     return {"trained_on": trained_on}

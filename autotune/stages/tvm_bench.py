@@ -107,14 +107,20 @@ class TvmBench(Bench):
         if cpus != os.cpu_count():
             os.environ["TVM_BIND_THREADS"] = "0"
 
-    def time_model(self, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
+    def compile_model(self, library: Path) -> None:
+        from autotune.tvm_backend.export.timing.whole_model import compile_early
+
+        stage = self.stage
+        compile_early(stage.workspace, stage.paths, stage.spec, library, cuda_graph=stage.config.export.cuda_graph)
+
+    def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
         from autotune.tvm_backend.export.timing.whole_model import EarlyTiming, time_early
 
         self.take()
         stage = self.stage
         threads = stage.config.measure.threads or len(stage.cpus)
-        timing = EarlyTiming(threads, processes, reference, stage.config.export.cuda_graph)
-        times: list[EntryTimes] = time_early(stage.workspace, stage.paths, stage.spec, tasks_ms, timing)
+        timing = EarlyTiming(threads, processes, reference)
+        times: list[EntryTimes] = time_early(stage.paths, stage.spec, library, tasks_ms, timing)
         return times
 
     def learn(self) -> int:

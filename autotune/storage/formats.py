@@ -21,8 +21,8 @@ from autotune.schema import moment, number, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
 from autotune.storage.quantisation import Quantisation
 
-Kind = Literal["search", "build", "measure", "train", "choose", "confirm"]
-KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train", "choose", "confirm")
+Kind = Literal["search", "build", "measure", "train", "choose", "compile", "confirm"]
+KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train", "choose", "compile", "confirm")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
 SIMULATED = "simulated"  # the kind of target and device for tests, which does not exist

@@ -5,10 +5,11 @@
 
 Each way has a process of its own, with its inputs and outputs on the GPU: our library; torch eager, that as a CUDA
 graph, torch.compile, and that with CUDA graphs; ONNX Runtime's CUDA provider. What is not installed is named. They
-compute in the precision of the export: torch in fp16 with weights and inputs of that type, in TF32 where it may be used. All processes of a
-turn start together and compile meanwhile; then they are timed one after the other, while all others wait. A way whose
-outputs differ from those of ONNX Runtime on the CPU is left out. Times are from a call until its outputs are there:
-medians over the timings, in milliseconds, and their range. Ratios are those of neighbouring timings.
+compute in the precision of the export: torch in fp16 with weights and inputs of that type, in TF32 where it may be
+used. All processes of a turn start together and compile meanwhile; then they are timed one after the other, while all
+others wait. A way whose outputs differ from those of ONNX Runtime on the CPU is left out. Times are from a call until
+its outputs are there: medians over the timings, in milliseconds, and their range. Ratios are those of neighbouring
+timings.
 A second table has the best trial of each task and its share of the roofline: the time that its operations, at the
 GPU's highest clock, or its bytes take at least. Nothing else uses that GPU meanwhile.
 """
@@ -169,7 +170,9 @@ def table(networks: Sequence[Network], gpu: str) -> str:
     for item in networks:
         for way, times in item.timings_ms.items():
             cells = f"{statistics.median(times):.4f} | {min(times):.4f} to {max(times):.4f}"
-            lines.append(f"| {item.name} | {item.precision} | {TITLES[way]} | {cells} | {_share(item.timings_ms, way)} |")
+            lines.append(
+                f"| {item.name} | {item.precision} | {TITLES[way]} | {cells} | {_share(item.timings_ms, way)} |"
+            )
     for item in networks:
         for why in dict.fromkeys(item.left_out.values()):
             names = "; ".join(TITLES[way] for way, reason in item.left_out.items() if reason == why)
@@ -188,7 +191,10 @@ def task_table(reports: Iterable[Mapping[str, Any]]) -> str:
 
     Data that stay in the L2 cache come faster than the roofline allows.
     """
-    lines = ["\n| network | task | times | us | GFLOP/s | GB/s | of the roofline |", "|---|---|---:|---:|---:|---:|---:|"]
+    lines = [
+        "\n| network | task | times | us | GFLOP/s | GB/s | of the roofline |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
     for report in reports:
         lines.extend(_task_rows(report))
     return "\n".join(lines)

@@ -9,21 +9,25 @@ import pytest
 
 from autotune.machine.gpus import cuda_devices
 from autotune.processes.isolate import isolated
-from autotune.tvm_backend.kernels.compile import build_library
-from autotune.tvm_backend.kernels.gpu_probe import check_gpu
-from autotune.tvm_backend.kernels.run import Timing, open_device
-from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.target import resolve_target
 
-pytestmark = pytest.mark.skipif(not cuda_devices(), reason="no GPU")
+if not cuda_devices():
+    pytest.skip("no GPU", allow_module_level=True)
+load_tvm(
+    "cuda"
+)  # before anything else imports TVM: that would load torch, which opens the driver, and then no fork can
+
+from autotune.tvm_backend.kernels.compile import build_library  # noqa: E402
+from autotune.tvm_backend.kernels.gpu_probe import check_gpu  # noqa: E402
+from autotune.tvm_backend.kernels.run import Timing, open_device  # noqa: E402
+from autotune.tvm_backend.kernels.run_gpu import GpuRunner  # noqa: E402
+from autotune.tvm_backend.target import resolve_target  # noqa: E402
 
 SIZE = 1 << 20
 
 
 @pytest.fixture(scope="module")
 def target():
-    load_tvm("cuda")
     return {**resolve_target("cuda", threads=1).description, "arch": cuda_devices()[0].arch}
 
 

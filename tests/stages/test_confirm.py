@@ -1,27 +1,22 @@
-"""The latency to stop at: promised by the tasks, confirmed by the whole model, and corrected where that is slower."""
+"""What a confirmation says: how long the whole model took, and whether that is the latency to stop at."""
 
 from __future__ import annotations
 
-import time
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
 from autotune.devices import Simulated
-from autotune.options import TuningOptions
-from autotune.processes.messages import ImportAnswer
-from autotune.settings import ClusterSettings, JobSettings
-from autotune.stages import confirm
+from autotune.stages import compile, confirm
 from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.stage import Stage
-from autotune.storage import confirmation, formats
-from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
-from autotune.storage.formats import Entry, StageFile, TaskSpec, Trial
+from autotune.storage import formats
+from autotune.storage.confirmation import EntryTimes, read_confirmation
+from autotune.storage.formats import StageFile, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
@@ -41,8 +36,8 @@ def know(workspace: Workspace) -> Callable[..., None]:
 
 
 def stage_of(workspace: Workspace, paths: JobPaths) -> Stage:
-    paths.stage(0, 0).unlink()
-    file = StageFile(0, 3, "confirm")
+    paths.stage(0, 0).unlink(missing_ok=True)
+    file = StageFile(0, 3, "compile")
     formats.write(paths.stage(0, 3), file)
     return Stage(workspace, paths, read_spec(paths), Config(), file, (0,))
 
@@ -58,89 +53,35 @@ def job(make_job: Make, simulate: Callable[..., None]) -> Callable[[float], JobP
     return lambda stop_at_ms: make_job(target="simulated", stop_at_ms=stop_at_ms)
 
 
-def test_a_latency_is_promised_when_every_task_has_a_time(workspace: Workspace, job: Any, know: Any) -> None:
-    paths = job(4.0)
-    spec = read_spec(paths)
-    know(0, 1000.0)
-    assert not confirm.is_due_at_once(workspace, paths, spec, Config())
-    know(1, 2000.0)
-    assert not confirm.is_due_at_once(workspace, paths, spec, Config()), "5 ms"
-    know(1, 1400.0)
-    assert confirm.is_due_at_once(workspace, paths, spec, Config()), "3.8 ms"
-    assert not confirm.is_due_at_once(workspace, paths, replace(spec, stop_at_ms=None), Config())
-
-
-@pytest.mark.parametrize(("sum_ms", "promised"), [(4.9, True), (4.99, False)])
-def test_a_promise_is_a_little_better_than_what_is_wanted(
-    workspace: Workspace, job: Any, know: Any, sum_ms: float, promised: bool
-) -> None:
-    paths = job(5.0)
-    know(0, 1000.0 * (sum_ms - 2))
-    know(1, 1000.0)
-    assert confirm.is_due_at_once(workspace, paths, read_spec(paths), Config()) == promised
+def confirmed(workspace: Workspace, paths: JobPaths) -> dict[str, Any]:
+    """Compile the model in a round, and time it."""
+    stage = stage_of(workspace, paths)
+    assert compile.run(stage) == {"compiled": True}
+    return confirm.run(replace(stage, file=formats.read(StageFile, paths.stage(0, 3))))
 
 
 def test_a_level_is_written_down_met_or_not_and_the_round_ends(workspace: Workspace, job: Any, know: Any) -> None:
     paths = job(4.0)
     know(0, 1000.0)
     know(1, 1400.0)
-    summary = confirm.run(stage_of(workspace, paths))
+    summary = confirmed(workspace, paths)
     assert summary["met"] is False and summary["latency_ms"] > 4.0 and summary["estimate_ms"] == 3.8
     assert (0, 4, "search") in kinds(paths) and (0, 3, "confirm") not in kinds(paths)
     last = read_confirmation(paths)
     assert last is not None and last.latency_ms == summary["latency_ms"]
     spec = read_spec(paths)
     know(1, 1300.0)
-    assert not confirm.is_due_at_once(workspace, paths, spec, Config()), "the whole model takes longer than its tasks"
+    assert not compile.is_due_at_once(workspace, paths, spec, Config()), "the whole model takes longer than its tasks"
     know(1, 1000.0)
-    assert confirm.is_due_at_once(workspace, paths, spec, Config())
+    assert compile.is_due_at_once(workspace, paths, spec, Config())
 
 
 def test_what_was_met_is_not_confirmed_again(workspace: Workspace, job: Any, know: Any) -> None:
     paths = job(8.0)
     know(0, 1000.0)
     know(1, 1000.0)
-    assert confirm.run(stage_of(workspace, paths))["met"] is True
-    assert not confirm.is_due_at_once(workspace, paths, read_spec(paths), Config())
-
-
-def test_a_model_that_could_not_be_timed_is_not_timed_again_unless_its_job_is_retried(
-    workspace: Workspace, job: Any, know: Any
-) -> None:
-    paths = job(8.0)
-    spec = read_spec(paths)
-    know(0, 1000.0)
-    know(1, 1000.0)
-    failed = confirmation.give_up(paths, "confirm: crashed: no library")
-    assert not failed.meets(8.0) and not confirm.is_due_at_once(workspace, paths, spec, Config())
-    confirmation.forget_failure(paths)
-    assert confirm.is_due_at_once(workspace, paths, spec, Config())
-
-
-def test_a_stage_that_was_overtaken_confirms_nothing(workspace: Workspace, job: Any, know: Any) -> None:
-    paths = job(4.0)
-    know(0, 1000.0)
-    know(1, 1400.0)
-    stage = stage_of(workspace, paths)
-    other = Confirmation((5.0,), 3.8, time.time())
-    formats.write(paths.confirmed, other)
-    assert confirm.run(stage) == {"skipped": True}
-    assert read_confirmation(paths) == other
-    assert (0, 4, "search") in kinds(paths)
-
-
-@pytest.mark.parametrize(
-    ("ago_s", "took_s", "again"),
-    [(25.0, 1.0, False), (35.0, 1.0, True), (45.0, 6.0, False), (50.0, 6.0, True)],
-)
-def test_a_latency_that_was_missed_long_ago_is_confirmed_again(
-    workspace: Workspace, job: Any, know: Any, ago_s: float, took_s: float, again: bool
-) -> None:
-    paths = job(4.0)
-    know(0, 1000.0)
-    know(1, 1400.0)
-    formats.write(paths.confirmed, Confirmation((9.0,), 3.8, time.time() - ago_s, took_s=took_s))
-    assert confirm.is_due_at_once(workspace, paths, read_spec(paths), Config()) == again
+    assert confirmed(workspace, paths)["met"] is True
+    assert not compile.is_due_at_once(workspace, paths, read_spec(paths), Config())
 
 
 @pytest.mark.parametrize(
@@ -152,117 +93,39 @@ def test_a_damaged_confirmation_is_as_good_as_none(job: Any, content: str) -> No
     assert read_confirmation(paths) is None
 
 
-@pytest.mark.parametrize(("stop_at_ms", "kind"), [(1.0, "search"), (9.0, "confirm"), (None, "search")])
-def test_a_submission_looks_at_what_is_known_first(
-    workspace: Workspace, know: Any, stop_at_ms: float | None, kind: str
-) -> None:
+def test_a_library_that_was_lost_is_compiled_again(workspace: Workspace, job: Any, know: Any) -> None:
+    paths = job(4.0)
     know(0, 1000.0)
-    task = TaskSpec("conv", "0" * 16, 2, "1x8", 0.5, True)
-    preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), (task,), (0,))
-    wanted = Submission(Path("net"), TuningOptions(target="simulated", trials=8, stop_at_ms=stop_at_ms))
-    publish(workspace, Config(), wanted, preview)
-    (paths,) = workspace.job_list()
-    assert kinds(paths) == [(0, 0, kind)]
+    know(1, 1400.0)
+    stage = stage_of(workspace, paths)
+    compile.run(stage)
+    shutil.rmtree(stage.artifacts)
+    assert confirm.run(stage) == {"recompile": True}
+    assert (0, 3, "compile") in kinds(paths)
 
 
-@pytest.mark.parametrize(("stop_at_ms", "kind"), [(2.9, "search"), (3.1, "confirm")])
-def test_of_several_sets_of_shapes_the_slowest_has_to_promise_it(
-    workspace: Workspace, know: Any, stop_at_ms: float, kind: str
+def test_the_reference_is_timed_once(
+    workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked = []
+
+    def time_model(_: Any, library: Any, tasks_ms: Any, processes: int, reference: bool) -> list[EntryTimes]:
+        asked.append((processes, reference))
+        of_reference = ("onnxruntime", 1.5) if reference else ("", None)
+        return [EntryTimes("main", (2.0, 2.5, 9.0), tasks_ms[0], *of_reference)]
+
+    monkeypatch.setattr(Simulated, "runs_models", True)
+    monkeypatch.setattr(SimulatedBench, "time_model", time_model)
+    paths = make_job(target="simulated")
     know(0, 1000.0)
     know(1, 500.0)
-    tasks = tuple(TaskSpec("conv", f"{index:016x}", 4, "1x8", 0.5, True) for index in range(2))
-    entries = (Entry("small", (), (1, 0)), Entry("large", (), (2, 2)), Entry("odd", (), (0, 0)))
-    preview = ImportAnswer({"kind": "simulated"}, "simulated-test", (), tasks, (0, 0), entries=entries)
-    options = TuningOptions(target="simulated", trials=8, stop_at_ms=stop_at_ms)
-    publish(workspace, Config(), Submission(Path("net"), options), preview)
-    (paths,) = workspace.job_list()
-    assert (0, 0, kind) in kinds(paths)
-
-
-class TestWithoutALatencyToStopAt:
-    """The whole model is timed so that `status` can say how long it takes."""
-
-    @pytest.fixture
-    def tells_more(
-        self, workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> Callable[..., bool]:
-        """Whether it is worth a measurement, for a job of two tasks with weights of 1 and 2 on a device that exists."""
-        monkeypatch.setattr(Simulated, "runs_models", True)
-        paths = make_job(target="simulated", trials=64)
-        stage = stage_of(workspace, paths)
-
-        def tells_more(*best_us: float, last: Confirmation | None = None, **changes: Any) -> bool:
-            for task, time_us in enumerate(best_us):
-                know(task, time_us)
-            if last is not None:
-                formats.write(paths.confirmed, last)
-            return confirm.is_due(replace(stage, **changes))
-
-        return tells_more
-
-    def confirmed(self, ago_s: float = 0.0) -> Confirmation:
-        return replace(Confirmation.of([EntryTimes("main", (4.0,), 3.0)], 1.0), at=time.time() - ago_s)
-
-    def test_it_is_timed_once_every_task_has_a_time(self, tells_more: Any) -> None:
-        assert not tells_more(1000.0)
-        assert tells_more(1000.0, 1000.0)
-        assert not tells_more(last=self.confirmed())
-
-    def test_one_measurement_at_a_time_is_enough(self, tells_more: Any, workspace: Workspace) -> None:
-        assert tells_more(1000.0, 1000.0)
-        (paths,) = workspace.job_list()
-        formats.write(paths.stage(1, 2), StageFile(1, 2, "confirm"))
-        assert not tells_more()
-
-    def test_it_is_timed_again_after_a_while_when_its_tasks_take_a_fifth_less(self, tells_more: Any) -> None:
-        assert not tells_more(500.0, 1000.0, last=self.confirmed(ago_s=60.0)), "2.5 ms of 3"
-        assert tells_more(400.0, 1000.0)
-        assert not tells_more(last=self.confirmed(ago_s=20.0))
-
-    @pytest.mark.parametrize(("best_us", "timed"), [(400.0, True), (900.0, True), (1000.0, False)])
-    def test_when_the_budget_is_used_it_is_timed_at_once_if_its_tasks_have_become_faster(
-        self, tells_more: Any, workspace: Workspace, best_us: float, timed: bool
-    ) -> None:
-        assert not tells_more(best_us, 1000.0, last=self.confirmed())
-        log = TuningLog(workspace.tuning_log("simulated-test", f"{1:016x}").records)
-        log.add([Trial(f"more-{number}", [], [], (9e3,), None, "0009-other", 0, 0.0) for number in range(62)])
-        assert tells_more() is timed
-
-    def test_it_is_not_timed_where_it_cannot_be_or_shall_not(self, tells_more: Any) -> None:
-        assert not tells_more(1000.0, 1000.0, config=Config(job=JobSettings(whole_model=False)))
-        assert not tells_more(config=Config(cluster=ClusterSettings(engine="ray")))
-        failed = Confirmation((), 0.0, time.time(), "confirm: crashed")
-        assert not tells_more(last=failed)
-
-    def test_a_device_that_runs_no_models_tells_nothing(self, workspace: Workspace, make_job: Make, know: Any) -> None:
-        know(0, 1000.0)
-        know(1, 1000.0)
-        assert not confirm.is_due(stage_of(workspace, make_job(target="simulated")))
-
-    def test_the_reference_is_timed_once(
-        self, workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked = []
-
-        def time_model(_: Any, tasks_ms: Any, processes: int, reference: bool) -> list[EntryTimes]:
-            asked.append((processes, reference))
-            of_reference = ("onnxruntime", 1.5) if reference else ("", None)
-            return [EntryTimes("main", (2.0, 2.5, 9.0), tasks_ms[0], *of_reference)]
-
-        monkeypatch.setattr(Simulated, "runs_models", True)
-        monkeypatch.setattr(SimulatedBench, "time_model", time_model)
-        paths = make_job(target="simulated")
-        know(0, 1000.0)
-        know(1, 500.0)
-        stage = stage_of(workspace, paths)
-        assert confirm.run(stage) == {"latency_ms": 2.5, "slowest_ms": 9.0, "estimate_ms": 2.0}
-        last = read_confirmation(paths)
-        assert last is not None
-        formats.write(paths.confirmed, replace(last, at=0.0))
-        know(0, 500.0)
-        confirm.run(stage)
-        last = read_confirmation(paths)
-        assert last is not None and last.entries == (EntryTimes("main", (2.0, 2.5, 9.0), 1.5, "onnxruntime", 1.5),)
-        assert last.entries[0].outside_ms == 1.0
-        assert asked == [(3, True), (3, False)]
+    assert confirmed(workspace, paths) == {"latency_ms": 2.5, "slowest_ms": 9.0, "estimate_ms": 2.0}
+    last = read_confirmation(paths)
+    assert last is not None
+    formats.write(paths.confirmed, replace(last, at=0.0))
+    know(0, 500.0)
+    confirmed(workspace, paths)
+    last = read_confirmation(paths)
+    assert last is not None and last.entries == (EntryTimes("main", (2.0, 2.5, 9.0), 1.5, "onnxruntime", 1.5),)
+    assert last.entries[0].outside_ms == 1.0
+    assert asked == [(3, True), (3, False)]

@@ -23,7 +23,7 @@ from autotune.machine.hardware import check_platform, cpu_model
 from autotune.options import AUTO, TuningOptions, check_numbers
 from autotune.planning.budget import TaskWork, automatic_trials
 from autotune.processes.messages import ImportAnswer
-from autotune.stages import choose, confirm
+from autotune.stages import choose, compile
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import Control, JobSpec, StageFile, TaskSpec
@@ -318,8 +318,8 @@ def _write(workspace: Workspace, config: Config, incoming: JobPaths, spec: JobSp
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
     if choose.is_due_at_once(spec):  # by what is known already
         formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "choose"))
-    elif confirm.is_due_at_once(workspace, incoming, spec, config):
-        formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "confirm"))
+    elif compile.is_due_at_once(workspace, incoming, spec, config):
+        formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "compile"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)
     if spec.on_end:  # which the daemon runs only if nobody else can have written to it since

@@ -27,7 +27,7 @@ from autotune.tvm_backend.linker import find_linker
 CUDART = "libcudart.so.13"  # the one that TVM's wheel was linked against
 _WHEELS = "nvidia/cu13"
 _HERE = "_HERE_="
-_DRIVER = "libcuda.so.1"
+DRIVER = "libcuda.so.1"
 _DRIVER_NODE = Path("/dev/nvidiactl")  # there while the kernel's driver is loaded
 # What TVM's library imports from the driver.
 _DRIVER_NAMES = (
@@ -149,11 +149,11 @@ def _load_cudart() -> None:
 
 def _load_driver() -> None:
     try:
-        ctypes.CDLL(_DRIVER)
+        ctypes.CDLL(DRIVER)
     except OSError as error:
         if _DRIVER_NODE.exists():
             raise MachineProblem(
-                f"the NVIDIA driver's {_DRIVER} does not load ({error}); add its folder to LD_LIBRARY_PATH"
+                f"the NVIDIA driver's {DRIVER} does not load ({error}); add its folder to LD_LIBRARY_PATH"
             ) from error
         _load_placeholder()
 
@@ -171,19 +171,19 @@ def _load_placeholder() -> None:
             done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
             if done.returncode:
                 raise MachineProblem(
-                    f"{command[0]} cannot link a placeholder of {_DRIVER}: {done.stderr.strip()[-200:]}"
+                    f"{command[0]} cannot link a placeholder of {DRIVER}: {done.stderr.strip()[-200:]}"
                 )
-        ctypes.CDLL(str(folder / _DRIVER))
+        ctypes.CDLL(str(folder / DRIVER))
 
 
 def _placeholder_commands(linker: str, folder: Path) -> list[list[str]]:
     names = [f"--defsym={name}=0" for name in _DRIVER_NAMES]
     if Path(linker).name == "ld":
-        made = [linker, "-shared", "-soname", _DRIVER, "-o", _DRIVER, "empty.o", *names]
+        made = [linker, "-shared", "-soname", DRIVER, "-o", DRIVER, "empty.o", *names]
         return [[linker, "-r", "-b", "binary", "-o", "empty.o", "empty"], made]
     (folder / "empty.c").write_text("extern int autotune_placeholder;\n")
-    options = ",".join(("-soname", _DRIVER, *names))
-    return [[linker, "-shared", "-nostdlib", f"-Wl,{options}", "-o", _DRIVER, "empty.c"]]
+    options = ",".join(("-soname", DRIVER, *names))
+    return [[linker, "-shared", "-nostdlib", f"-Wl,{options}", "-o", DRIVER, "empty.c"]]
 
 
 def _load_tvm_part(tvm: Any) -> None:

@@ -16,7 +16,6 @@ from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import MOST_OWN_ERROR, Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.inputs import VerificationInputs
@@ -257,43 +256,51 @@ class EarlyTiming:
         threads: How many threads each runtime uses.
         processes: In how many processes each is timed.
         reference: Whether the model as submitted is timed, where it runs on the device.
-        cuda_graph: Whether the kernels are launched as a CUDA graph, if the job is for CUDA.
     """
 
     threads: int
     processes: int
     reference: bool
-    cuda_graph: bool
 
 
-def time_early(
-    workspace: Workspace, paths: JobPaths, spec: JobSpec, tasks_ms: Sequence[float], timing: EarlyTiming
-) -> list[EntryTimes]:
-    """Compile a model with the best trials of its tasks, and time it in fresh processes at each set of shapes.
-
-    A reference that cannot be run is left out.
+def compile_early(workspace: Workspace, paths: JobPaths, spec: JobSpec, library: Path, *, cuda_graph: bool) -> None:
+    """Compile a model with the best trials of its tasks while its job runs.
 
     Args:
         workspace: Where the tuning logs are.
         paths: The files of the job.
         spec: The job.
-        tasks_ms: The sum of the tasks' best times at each set of shapes.
-        timing: How it is timed.
+        library: Where the library is written.
+        cuda_graph: Whether its kernels are launched as a CUDA graph, if the job is for CUDA.
 
     Raises:
         DamagedFile: The job's copy of the model is not what was submitted.
-        WorkerError: The library cannot be run.
-        WorkerCrashed: A process that ran it died.
     """
     check_model(paths, spec)
     fastest = retiming.fastest_trials(workspace, spec, 1, retiming.Replayer(paths, spec))
     best = {hash: trials[0] for hash, trials in fastest.items()}
-    with scratch_folder("confirm") as folder:
-        library = Path(folder) / "model.so"
-        cuda_graph = timing.cuda_graph and kind_of(spec).launches_graphs
-        JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=cuda_graph)
-        entries = zip(submitted(paths, spec), spec.all_entries, tasks_ms, strict=True)
-        return [_time_entry(spec, library, model, entry, sum_ms, timing) for model, entry, sum_ms in entries]
+    graph = cuda_graph and kind_of(spec).launches_graphs
+    JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=graph)
+
+
+def time_early(
+    paths: JobPaths, spec: JobSpec, library: Path, tasks_ms: Sequence[float], timing: EarlyTiming
+) -> list[EntryTimes]:
+    """Time a model in fresh processes at each set of shapes. A reference that cannot be run is left out.
+
+    Args:
+        paths: The files of the job.
+        spec: The job.
+        library: What `compile_early` has written.
+        tasks_ms: The sum of the tasks' best times at each set of shapes.
+        timing: How it is timed.
+
+    Raises:
+        WorkerError: The library cannot be run.
+        WorkerCrashed: A process that ran it died.
+    """
+    entries = zip(submitted(paths, spec), spec.all_entries, tasks_ms, strict=True)
+    return [_time_entry(spec, library, model, entry, sum_ms, timing) for model, entry, sum_ms in entries]
 
 
 def _time_entry(
