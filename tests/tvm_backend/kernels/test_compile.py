@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ def test_what_the_linker_refuses_is_the_candidates_problem(tmp_path: Path) -> No
         link_shared(str(tmp_path / "out.so"), [str(damaged)])
 
 
-def test_a_sketch_with_a_pipeline_copies_asynchronously(matmul_of: Any) -> None:
-    """Its kernel's source has the instructions that copy, and not only those that wait for copies."""
+def asynchronous_source(program: Any, sizes_allowed: Any) -> str:
+    """The CUDA C of a random schedule with a pipeline, whose loop over the threads is of an allowed size."""
     import tvm
 
     from autotune.tvm_backend.load import load_tvm
@@ -44,12 +45,36 @@ def test_a_sketch_with_a_pipeline_copies_asynchronously(matmul_of: Any) -> None:
 
     load_tvm("cuda")
     target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_80"}', 1).description)
-    knobs = Knobs(matmul_of(256), target)
+    knobs = Knobs(program, target)
     pipelined = next(index for index, (steps, _) in enumerate(knobs.sketches()) if "async_stages" in str(steps))
     rng = np.random.default_rng(1)
     sizes = [len(knob.values) for knob in knobs.space.knobs[1:]]
-    drawn = ((pipelined, *map(int, rng.integers(sizes))) for _ in range(200))
-    applied = next(filter(None, map(knobs.apply, drawn)))
-    with target, lowering(applied.schedule.mod, target):
-        source = tvm.tirx.build(applied.schedule.mod, target=target).imports[0].inspect_source()
+    drawn = ((pipelined, *map(int, rng.integers(sizes))) for _ in range(2000))
+    modules = (applied.schedule.mod for applied in map(knobs.apply, drawn) if applied)
+    chosen = next(module for module in modules if sizes_allowed(_threads(module)))
+    with target, lowering(chosen, target):
+        return str(tvm.tirx.build(chosen, target=target).imports[0].inspect_source())
+
+
+def _threads(module: Any) -> int:
+    match = re.search(r"T.thread_binding\((?:T.int64\()?(\d+)\)?, thread=.threadIdx.x.", str(module))
+    assert match is not None
+    return int(match[1])
+
+
+def test_a_sketch_with_a_pipeline_copies_asynchronously(matmul_of: Any) -> None:
+    """Its kernel's source has the instructions that copy, and not only those that wait for copies."""
+    source = asynchronous_source(matmul_of(256), lambda threads: threads > 1)
     assert "cp.async.ca.shared" in source or "cp.async.cg.shared" in source
+
+
+def test_the_copies_of_one_thread_are_none_of_a_device_for_copies() -> None:
+    """TVM would make calls of them that CUDA does not know."""
+    import tvm
+    from tvm import te
+
+    rows, weights = te.placeholder((1, 128), name="rows"), te.placeholder((128, 10), name="weights")
+    k = te.reduce_axis((0, 128), "k")
+    product = te.compute((1, 10), lambda i, j: te.sum(rows[i, k] * weights[k, j], k), name="product")
+    program = tvm.IRModule({"main": te.create_prim_func([rows, weights, product])})
+    assert "cp.async" in asynchronous_source(program, lambda threads: threads == 1)
