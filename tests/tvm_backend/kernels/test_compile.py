@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import subprocess
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def test_what_the_linker_refuses_is_the_candidates_problem(tmp_path: Path) -> No
         link_shared(str(tmp_path / "out.so"), [str(damaged)])
 
 
-def asynchronous_source(program: Any, sizes_allowed: Any) -> str:
-    """The CUDA C of a random schedule with a pipeline, whose loop over the threads is of an allowed size."""
+def asynchronous_sources(program: Any, sizes_allowed: Any, count: int) -> list[str]:
+    """The CUDA C of some random schedules with a pipeline, whose loop over the threads is of an allowed size."""
     import tvm
 
     from autotune.tvm_backend.load import load_tvm
@@ -51,9 +52,11 @@ def asynchronous_source(program: Any, sizes_allowed: Any) -> str:
     sizes = [len(knob.values) for knob in knobs.space.knobs[1:]]
     drawn = ((pipelined, *map(int, rng.integers(sizes))) for _ in range(2000))
     modules = (applied.schedule.mod for applied in map(knobs.apply, drawn) if applied)
-    chosen = next(module for module in modules if sizes_allowed(_threads(module)))
-    with target, lowering(chosen, target):
-        return str(tvm.tirx.build(chosen, target=target).imports[0].inspect_source())
+    sources = []
+    for module in islice((module for module in modules if sizes_allowed(_threads(module))), count):
+        with target, lowering(module, target):
+            sources.append(str(tvm.tirx.build(module, target=target).imports[0].inspect_source()))
+    return sources
 
 
 def _threads(module: Any) -> int:
@@ -64,7 +67,7 @@ def _threads(module: Any) -> int:
 
 def test_a_sketch_with_a_pipeline_copies_asynchronously(matmul_of: Any) -> None:
     """Its kernel's source has the instructions that copy, and not only those that wait for copies."""
-    source = asynchronous_source(matmul_of(256), lambda threads: threads > 1)
+    (source,) = asynchronous_sources(matmul_of(256), lambda threads: threads > 1, 1)
     assert "cp.async.ca.shared" in source or "cp.async.cg.shared" in source
 
 
@@ -77,4 +80,5 @@ def test_the_copies_of_one_thread_are_none_of_a_device_for_copies() -> None:
     k = te.reduce_axis((0, 128), "k")
     product = te.compute((1, 10), lambda i, j: te.sum(rows[i, k] * weights[k, j], k), name="product")
     program = tvm.IRModule({"main": te.create_prim_func([rows, weights, product])})
-    assert "cp.async" in asynchronous_source(program, lambda threads: threads == 1)
+    sources = asynchronous_sources(program, lambda threads: threads == 1, 12)
+    assert len(sources) == 12 and all("cp.async" in source for source in sources)
