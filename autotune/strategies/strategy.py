@@ -96,7 +96,7 @@ class Strategy(ABC):
         return picked + self._draw(wanted - len(picked), picked)
 
     def _draw(self, count: int, exclude: Sequence[Configuration]) -> list[Configuration]:
-        """Draw valid configurations at random. In a small space, try all of them before giving up."""
+        """Draw valid configurations at random, those with the best scores first. In a small space, try all of them."""
         if count <= 0:
             return []
         space = self.view.space
@@ -104,5 +104,8 @@ class Strategy(ABC):
             every = list(space)
             drawn: Iterable[Configuration] = [every[index] for index in self.rng.permutation(len(every))]
         else:
-            drawn = as_tuples(space.sample(self.rng, _DRAWS))
+            rows = space.sample(self.rng, _DRAWS)
+            if self.view.score is not None:
+                rows = rows[np.argsort(-self.view.score(rows), kind="stable")]
+            drawn = as_tuples(rows)
         return [item.configuration for item in first_valid(self.view, drawn, count, exclude)]

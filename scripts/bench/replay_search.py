@@ -47,7 +47,7 @@ from autotune.strategies.restricted import RestrictedSpace, Table
 from autotune.strategies.samplers import Sampler
 from autotune.strategies.space import Configuration, Floats, Indices, Knob, Measured, Score, ValidConfiguration, View
 from autotune.strategies.strategy import Strategy
-from autotune.tvm_backend.search.knob_score import KnobScore, train_knob_score
+from autotune.tvm_backend.search.knob_score import train_knob_score
 
 WAYS = ("random", "genetic", "annealing", "droplet", "beam", "chameleon/greedy", "chameleon/adaptive")
 EPSILON = 0.05
@@ -319,7 +319,7 @@ class Learner:
 class TabledScore:
     """The trees' scores. Once they were asked for often, they are computed for all configurations and looked up."""
 
-    def __init__(self, recorded: Recorded, trees: KnobScore) -> None:
+    def __init__(self, recorded: Recorded, trees: Score) -> None:
         self._recorded = recorded
         self._trees = trees
         self._asked = 0

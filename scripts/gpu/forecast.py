@@ -127,10 +127,10 @@ class Kernel:
         """The best estimate as a part of the peak, by the number of blocks that share a sum."""
         from autotune.tvm_backend.search.knobs import Knobs
         from autotune.tvm_backend.search.nest import NestFeatures
-        from autotune.tvm_backend.search.scores import nest_score
+        from autotune.tvm_backend.search.scores import estimate
 
         knobs = Knobs(self.program, target)
-        score = nest_score(knobs, None)
+        score = estimate(knobs)
         if score is None:
             return {}
         drawn = knobs.space.sample(np.random.default_rng(1), DRAWN)

@@ -16,9 +16,8 @@ class Multiprocessors:
         threads, blocks, registers: What one holds at the same time.
         shared: Bytes of shared memory of one.
         multiply_adds: In fp32, a cycle.
-        shared_bytes, l2_bytes: Read from shared memory and from the L2 cache, a cycle.
-        latency: Cycles of a multiply-add.
-        l2_latency: Cycles of a read from the L2 cache.
+        l2_bytes: Read from the L2 cache, a cycle, by copies in pieces.
+        schedulers: Parts of one, each of which begins an instruction of a warp in a cycle.
     """
 
     count: int
@@ -27,10 +26,8 @@ class Multiprocessors:
     shared: int
     multiply_adds: int
     registers: int = 65536
-    shared_bytes: int = 128
-    l2_bytes: int = 48
-    latency: int = 4
-    l2_latency: int = 250
+    l2_bytes: int = 16
+    schedulers: int = 4
 
 
 _BY_ARCH = {

@@ -66,8 +66,10 @@ def lowering(module: IRModule, target: Target) -> PassContext:
 
     On GPUs, copies that a schedule makes asynchronous are: without the option TVM copies synchronously, and commits
     empty groups. With it TVM also looks for copies that Hexagon's DMA could make, and CUDA has no name for those: it
-    would take the copies of a single thread for such. Of a kernel that sums products of fp16 in fp32, TVM's StorageRewrite lets the sums have the shared
-    memory of the operands, and then TVM refuses the types. So it is left out where there is fp16.
+    would take the copies of a single thread for such.
+
+    Of a kernel that sums products of fp16 in fp32, TVM's StorageRewrite lets the sums have the shared memory of the
+    operands, and then TVM refuses the types. So it is left out where there is fp16.
     """
     functions = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
     dtypes = {str(getattr(parameter.ty, "dtype", "")) for item in functions for parameter in item.params}

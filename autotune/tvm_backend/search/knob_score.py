@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from autotune.strategies.space import Floats, Indices, Knob, Measured, Space, as_array
+from autotune.strategies.space import Floats, Indices, Knob, Measured, Score, Space, as_array
 from autotune.tvm_backend.search.cost_model import relative_throughput
 
 _PARAMETERS = {
@@ -30,21 +30,43 @@ _PARAMETERS = {
 _TREES = 100
 # With fewer trials than this, the trees rank worse than chance.
 _MIN_TRIALS = 8
+_LEAST = 2.0**-20  # of a throughput
 
 
 class KnobScore:
-    """Boosted trees on the values of knobs, trained on trials of the same task. Deterministic."""
+    """Boosted trees on the values of knobs, trained on trials of the same task. Deterministic.
 
-    def __init__(self, space: Space, trials: Sequence[Measured]) -> None:
+    With an estimate they predict the logarithm of its error, and so know something of what is like no trial.
+
+    Args:
+        space: The space.
+        trials: The trials.
+        estimate: An estimate of the throughput.
+    """
+
+    def __init__(self, space: Space, trials: Sequence[Measured], estimate: Score | None = None) -> None:
         self._tables = [_table(knob) for knob in space.knobs]
         self._space = space
-        rows = self._rows(as_array((trial.configuration for trial in trials), len(space.knobs)))
-        matrix = xgboost.DMatrix(rows, label=throughput(trials), nthread=1)
+        self._estimate = estimate
+        configurations = as_array((trial.configuration for trial in trials), len(space.knobs))
+        labels = throughput(trials)
+        if estimate is not None:
+            labels = np.log2(np.maximum(labels, _LEAST)) - self._start(configurations)
+            self._mean = float(labels.mean())
+            labels -= self._mean
+        matrix = xgboost.DMatrix(self._rows(configurations), label=labels, nthread=1)
         self._booster = xgboost.train(dict(_PARAMETERS), matrix, num_boost_round=_TREES)
 
     def __call__(self, configurations: Indices) -> Floats:
         """Predict the relative throughput, [n]; higher is better."""
-        return np.asarray(self._booster.inplace_predict(self._rows(configurations)), dtype=np.float64)
+        predicted = np.asarray(self._booster.inplace_predict(self._rows(configurations)), dtype=np.float64)
+        if self._estimate is None:
+            return predicted
+        return np.asarray(np.exp2(predicted + self._start(configurations) + self._mean))
+
+    def _start(self, configurations: Indices) -> Floats:
+        assert self._estimate is not None, "the callers know"
+        return np.asarray(np.log2(np.maximum(self._estimate(configurations), _LEAST)))
 
     def _rows(self, configurations: Indices) -> npt.NDArray[np.float32]:
         """Return the values of knobs, [n, features]. Those of a knob that the sketch does not use are NaN."""
@@ -56,10 +78,13 @@ class KnobScore:
         return np.concatenate(columns, axis=1)
 
 
-def train_knob_score(space: Space, trials: Sequence[Measured]) -> KnobScore | None:
-    """Train a score on knob values. None while there are fewer than 8 trials, or none with a time."""
+def train_knob_score(space: Space, trials: Sequence[Measured], estimate: Score | None = None) -> Score | None:
+    """Train a score on knob values, on top of an estimate if there is one.
+
+    While there are fewer than 8 trials, or none with a time, it is the estimate itself.
+    """
     enough = len(trials) >= _MIN_TRIALS and any(trial.median_us for trial in trials)
-    return KnobScore(space, trials) if enough else None
+    return KnobScore(space, trials, estimate) if enough else estimate
 
 
 def throughput(trials: Sequence[Measured]) -> Floats:

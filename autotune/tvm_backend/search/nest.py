@@ -100,7 +100,8 @@ class NestFeatures:
     """
 
     def __init__(self, program: IRModule, target: Target) -> None:
-        self._program = program
+        self.program = program
+        self.target = target
         self._cores = max(int(target.attrs.get("num-cores", 1) or 1), 1)
         self._vectors = vector_registers(target)
         self._sketches: dict[str, TiledSketch | None] = {}
@@ -122,7 +123,7 @@ class NestFeatures:
     def _einsum(self, sketch: TiledSketch) -> Einsum:
         key = (sketch.block, sketch.split)
         if key not in self._einsums:
-            self._einsums[key] = sketch.einsum(self._program)
+            self._einsums[key] = sketch.einsum(self.program)
         return self._einsums[key]
 
     def of_traces(self, traces: Sequence[PlainTrace]) -> list[Rows | None]:

@@ -12,7 +12,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import Workload
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.strategies.samplers import Sampler
+from autotune.strategies.samplers import Adaptive, Sampler
 from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
 from autotune.strategies.strategy import Strategy
 from autotune.tvm_backend.integer.schedules import default_schedule
@@ -21,13 +21,15 @@ from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knob_score import train_knob_score
 from autotune.tvm_backend.search.knobs import Applied, Knobs
-from autotune.tvm_backend.search.scores import nest_score
+from autotune.tvm_backend.search.scores import estimate, nest_score
 from autotune.tvm_backend.search.shared_memory import postprocessors
 from autotune.tvm_backend.search.tasks import program_hash
 from autotune.tvm_backend.types import IRModule, PlainTrace, Target
 
 # At most one candidate in four, and one at least, is a warm start.
 _CANDIDATES_PER_WARM_START = 4
+# For a first batch without a cost model: an estimate does not tell what is alike apart, and one of a kind is enough.
+_SPREAD = Adaptive(synthesis=False)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     trial whose schedule is not in this space has no configuration and is known by its hash only. Up to a quarter of
     the batch are warm starts that are new here, because what is fused to an operator hardly changes its best tiles.
     """
-    score = nest_score(knobs, request.model)
+    score = nest_score(knobs, request.model) if request.model else None
     # Where the score is the cost model itself, validation need not apply the model again.
     validator = Validator(knobs, None if score else request.model, request.known())
     view = _view(knobs, request, validator, score)
@@ -89,17 +91,22 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     transferred = filter(None, map(knobs.transfer, [*([known_good.trace] if known_good else []), *request.warm_starts]))
     most = max(1, request.count // _CANDIDATES_PER_WARM_START)
     warm = [item.configuration for item in first_valid(view, transferred, most)]
-    search = strategy(replace(view, pending=view.pending.union(warm)), request.seed)
-    chosen = search.propose(request.count - len(warm), sampler)
-    candidates = [validator.candidate(item) for item in [*warm, *chosen]]
-    return Proposal(candidates, search.steps, validator.replayed, validator.invalid, validator.repeated)
+    only_estimated = view.score is not None and score is None and not view.trials
+    chosen = list(warm)
+    steps = 0
+    for picks in (_SPREAD, sampler) if only_estimated else (sampler,):
+        search = strategy(replace(view, pending=view.pending.union(chosen)), request.seed)
+        chosen += search.propose(request.count - len(chosen), picks)
+        steps += search.steps
+    candidates = [validator.candidate(item) for item in chosen]
+    return Proposal(candidates, steps, validator.replayed, validator.invalid, validator.repeated)
 
 
 def _view(knobs: Knobs, request: Request, validator: Validator, score: Score | None) -> View:
     times = [(knobs.find(trial.trace), trial.median_us) for trial in request.trials]
     measured = tuple(Measured(configuration, time_us) for configuration, time_us in times if configuration is not None)
     pending = frozenset(filter(None, (knobs.find(item.trace) for item in request.pending)))
-    cheap = score or train_knob_score(knobs.space, measured)
+    cheap = score or train_knob_score(knobs.space, measured, estimate(knobs))
     return View(knobs.space, measured, cheap, validator.validate, pending, reranks=validator.model is not None)
 
 

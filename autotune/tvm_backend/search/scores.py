@@ -3,13 +3,13 @@
 A replay takes milliseconds for one configuration; a score takes about one for 128 of them. Where every sketch of a
 task is tiled on many levels, the score is the cost model itself on features of the loop nest (`NestScore`), so that
 it knows the prior and the trials of all tasks of the job. Elsewhere it is boosted trees on the values of the task's
-own knobs (`knob_score.py`), and the best configurations are replayed and ranked again by the cost model. Without a cost
-model, an analytic estimate ranks the loop nests of GPUs (`occupancy.py`).
+own knobs (`knob_score.py`), and the best configurations are replayed and ranked again by the cost model. On GPUs an
+analytic estimate ranks loop nests while there is no cost model (`occupancy.py`), and those of tensor cores also later,
+as what the trees start from (`tensor_cores.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,55 +21,77 @@ from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.occupancy import STRUCTURE, GpuLimits, gpu_throughput
-from autotune.tvm_backend.search.tiled_block import TiledSketch
+from autotune.tvm_backend.search.split_reduction import extents_of_product
+from autotune.tvm_backend.search.tensor_cores import TensorNests, TensorSketch, tensor_throughput
+from autotune.tvm_backend.types import PlainInstruction
+
+Judge = Callable[[Sequence[Floats]], Floats]  # of the decisions of candidates of a sketch
 
 
 class NestScore:
     """A judgement of the loop nests of configurations.
 
     Args:
-        judge: Estimates the throughput of candidates of a sketch from their decisions, [n]; higher is better.
-
-    Raises:
-        ValueError: A sketch of the space has no features of its loop nest.
+        judges: For each sketch, what estimates the throughput of candidates from their decisions, [n]; higher is
+            better.
     """
 
-    def __init__(
-        self, knobs: Knobs, nests: NestFeatures, judge: Callable[[TiledSketch, Sequence[Floats]], Floats]
-    ) -> None:
-        self._judge = judge
+    def __init__(self, knobs: Knobs, judges: Sequence[Judge]) -> None:
         self._values = [_decisions(knob) for knob in knobs.space.knobs]
-        self._sketches = [(nests.sketch(instructions), places) for instructions, places in knobs.sketches()]
-        if any(sketch is None for sketch, _ in self._sketches):
-            raise ValueError("a sketch of the space is not tiled on many levels")
+        places = [places for _, places in knobs.sketches()]
+        self._sketches = list(zip(judges, places, strict=True))
 
     def __call__(self, configurations: Indices) -> Floats:
         """Predict the relative throughput, [n]; higher is better."""
         scores = np.empty(len(configurations))
         for index in np.unique(configurations[:, 0]):
             members = configurations[:, 0] == index
-            sketch, places = self._sketches[index]
-            assert sketch is not None, "checked by the constructor"
-            decisions = [self._values[place][configurations[members, place]] for place in places]
-            scores[members] = self._judge(sketch, decisions)
+            judge, places = self._sketches[index]
+            scores[members] = judge([self._values[place][configurations[members, place]] for place in places])
         return scores
 
 
-def nest_score(knobs: Knobs, model: CostModel | None) -> NestScore | None:
-    """Make a score on loop nests: by the model, or without one by an analytic estimate, which there is for GPUs.
-
-    Returns:
-        None where there is neither, or where a sketch is not tiled on many levels.
-    """
+def nest_score(knobs: Knobs, model: CostModel) -> NestScore | None:
+    """Return a score by a cost model; None where a sketch is not tiled on many levels."""
     nests = NestFeatures(knobs.program, knobs.target)
-    with contextlib.suppress(ValueError):
-        if model is not None:
-            return NestScore(knobs, nests, lambda *made: model.score_rows(widen(nest=nests.rows(*made))))
-        sketches = (nests.sketch(instructions) for instructions, _ in knobs.sketches())
-        if knobs.target.kind.name == "cuda" and all(item and item.structure == STRUCTURE for item in sketches):
-            limits = GpuLimits.of(knobs.target)
-            return NestScore(knobs, nests, lambda *made: gpu_throughput(nests.nests(*made), limits))
-    return None
+    judges = [_by_model(nests, instructions, model) for instructions, _ in knobs.sketches()]
+    return _score(knobs, judges)
+
+
+def estimate(knobs: Knobs) -> NestScore | None:
+    """Return an analytic score, which there is for products on GPUs; None elsewhere."""
+    if knobs.target.kind.name != "cuda":
+        return None
+    nests = NestFeatures(knobs.program, knobs.target)
+    return _score(knobs, [judge_of(nests, instructions) for instructions, _ in knobs.sketches()])
+
+
+def _score(knobs: Knobs, judges: Sequence[Judge | None]) -> NestScore | None:
+    complete = [judge for judge in judges if judge is not None]
+    return NestScore(knobs, complete) if len(complete) == len(judges) else None
+
+
+def _by_model(nests: NestFeatures, instructions: Sequence[PlainInstruction], model: CostModel) -> Judge | None:
+    sketch = nests.sketch(instructions)
+    return None if sketch is None else lambda decisions: model.score_rows(widen(nest=nests.rows(sketch, decisions)))
+
+
+def judge_of(nests: NestFeatures, instructions: Sequence[PlainInstruction]) -> Judge | None:
+    """Return the analytic judge of a sketch on a GPU, given in JSON form; None where there is none."""
+    limits = GpuLimits.of(nests.target)
+    sketch = nests.sketch(instructions)
+    if sketch is not None and sketch.structure == STRUCTURE:
+        return lambda decisions: gpu_throughput(nests.nests(sketch, decisions), limits)
+    on_tensor_cores = TensorSketch.read(instructions)
+    extents = extents_of_product(nests.program)
+    if on_tensor_cores is None or extents is None:
+        return None
+
+    def judge(decisions: Sequence[Floats]) -> Floats:
+        tiles = TensorNests.of(on_tensor_cores, decisions, extents)
+        return tensor_throughput(tiles, extents, limits)
+
+    return judge
 
 
 def _decisions(knob: Knob) -> npt.NDArray[np.float64]:

@@ -15,7 +15,7 @@ from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.occupancy import STRUCTURE, GpuLimits, Occupancy, gpu_throughput
 from autotune.tvm_backend.search.propose import Request, propose
-from autotune.tvm_backend.search.scores import nest_score
+from autotune.tvm_backend.search.scores import estimate
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 SIZE = 1024
@@ -100,7 +100,7 @@ def test_a_warp_that_is_not_full_is_wasted(judged):
 
 
 def test_the_first_batch_is_better_than_a_random_one_and_takes_few_replays(knobs):
-    score = nest_score(knobs, None)
+    score = estimate(knobs)
     assert score is not None
     rng = np.random.default_rng(1)
     drawn = knobs.space.sample(rng, 1024)
@@ -113,7 +113,7 @@ def test_the_first_batch_is_better_than_a_random_one_and_takes_few_replays(knobs
 
 
 def test_a_cpu_has_no_such_estimate(matmul_of, target):
-    assert nest_score(Knobs(matmul_of(64), target), None) is None
+    assert estimate(Knobs(matmul_of(64), target)) is None
 
 
 def test_the_limits_are_those_of_the_target(knobs):

@@ -11,7 +11,7 @@ from autotune.tvm_backend.search.design_space import design_space, plain_trace
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.occupancy import GpuLimits, Occupancy
-from autotune.tvm_backend.search.scores import nest_score
+from autotune.tvm_backend.search.scores import estimate
 from autotune.tvm_backend.search.split_reduction import split_schedules
 from autotune.tvm_backend.search.tiled_block import Einsum
 
@@ -85,7 +85,7 @@ def test_the_loop_nest_of_partial_sums_is_that_of_the_split_program(late_layer, 
 def test_what_is_estimated_to_be_fastest_splits_the_sum_and_has_more_blocks(product_of, gpu):
     """Of 4000 random configurations."""
     knobs = Knobs(product_of(64, 512, 4608), gpu)
-    score = nest_score(knobs, None)
+    score = estimate(knobs)
     assert score is not None
     rng = np.random.default_rng(1)
     drawn = np.stack([rng.integers([len(knob.values) for knob in knobs.space.knobs]) for _ in range(4000)])

@@ -1,0 +1,247 @@
+"""An estimate of how long kernels on tensor cores take, from their tiles, for searches that have no cost model yet.
+
+A block copies tiles of both operands to shared memory, step by step. Its warps load fragments from there and multiply
+them. A step takes a multiprocessor the longest of four: its products, its loads from shared memory, its traffic with
+the L2 cache, and what one warp does one thing after the other. A warp does more at once only where tiles are copied
+ahead. The constants were fitted to 142 kernels of 31 tasks in fp16 and TF32 that an H100 has timed
+(`scripts/gpu/check_estimates.py`): of a task's, that which is estimated to be fastest takes 1.4 times the shortest
+time, and one at random 2.9 times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.strategies.space import Floats
+from autotune.tvm_backend.cuda.multiprocessors import Multiprocessors
+from autotune.tvm_backend.search.occupancy import HOPELESS, GpuLimits
+from autotune.tvm_backend.search.tiled_block import Numbers
+from autotune.tvm_backend.types import PlainInstruction
+
+_PARTS = [5, 5, 3]  # of the tiles of rows, columns and terms
+# What the levels of a tile of rows or columns are.
+_BLOCKS = slice(0, 2)
+_WARPS = 2
+_OF_A_WARP = slice(3, 5)
+_LANES = 32
+_WIDEST = 8  # elements that `mma.sync` sketches copy at a time, which do not sample it
+_ADDRESSES = 40  # registers of a thread besides fragments
+_MOST_REGISTERS = 255
+_MOST_RESULTS = 200  # registers of a thread for sums. With more, fragments are spilled
+_SPILLED = 4.0  # times as long
+_IDLE = 2.0  # times as long, where some threads copy nothing
+_SHARED_OF_A_BLOCK = 1024  # bytes that CUDA keeps
+# Fitted, in cycles of a multiprocessor.
+_START = 2000  # of a kernel
+_WAIT = 400  # for a tile that is copied
+_COPY = 100  # of a thread, one after the other
+_COPY_OF_A_WARP = 3.5
+_PRODUCT = 14  # of two fragments, on the four tensor cores together
+_PRODUCTS_OF_A_WARP = 4 * _PRODUCT
+_TERMS = 48  # until the products of a fragment's terms are there
+_FRAGMENT = 4.5  # to load
+_L2_BYTES = 10  # a cycle: tiles are copied in pieces
+_STORED_BYTES = 5.6  # a cycle
+_LEAST_ASYNC = 4  # bytes that `cp.async` copies at least
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """What one instruction multiplies: rows by terms, and terms by columns. `size` is of an element, in bytes."""
+
+    rows: int
+    columns: int
+    terms: int
+    size: int
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, for an operand: fragments are spread over a warp, and WMMA keeps them twice."""
+        return self.rows * self.terms * self.size * 2 // (4 * _LANES)
+
+    @property
+    def work(self) -> float:
+        """That of a product, where that of 16 rows, columns and terms in fp16 is 1. TF32 has half the rate."""
+        return self.rows * self.columns * self.terms * self.size / 2**13
+
+    @property
+    def loads(self) -> float:
+        """That of an operand's fragment, where that of 16 rows and terms in fp16 is 1."""
+        return (self.rows + self.columns) * self.terms * self.size / 2**10
+
+
+_INTRINSICS = {
+    "wmma_sync_16x16x16_f16": Fragments(16, 16, 16, 2),
+    "wmma_sync_16x16x8_tf32": Fragments(16, 16, 8, 4),
+    "mma_sync_m16n8k8_f16": Fragments(16, 8, 8, 2),
+}
+
+
+@dataclass(frozen=True)
+class TensorSketch:
+    """What the sampling instructions of a sketch on tensor cores decide, by their position among these.
+
+    Attributes:
+        tiles: The instructions that tile rows, columns and terms, which are counted in fragments.
+        widths: For each operand, the instruction that chooses how many elements are copied at a time, and from which
+            numbers; none where that is fixed.
+        ahead: By how many steps tiles are copied ahead.
+        shares: How many blocks share a sum.
+    """
+
+    fragments: Fragments
+    tiles: tuple[int, ...]
+    widths: tuple[tuple[int, tuple[int, ...]], ...]
+    ahead: int
+    shares: int
+
+    @classmethod
+    def read(cls, instructions: Sequence[PlainInstruction]) -> TensorSketch | None:
+        """Read instructions in JSON form, without postprocessing. None where no block is on tensor cores."""
+        fragments = _fragments(instructions)
+        samples = [item for item in instructions if str(item[0]).startswith("Sample")]
+        tiles = [(place, item[2][0]) for place, item in enumerate(samples) if str(item[0]).endswith("Tile")]
+        if fragments is None or [parts for _, parts in tiles] != _PARTS:
+            return None
+        places = {item[3][0]: place for place, item in enumerate(samples) if item[0] == "SampleCategorical"}
+        fetches = [inputs[1] for inputs in _annotated(instructions, "meta_schedule.cooperative_fetch")]
+        widths = [(places[name], tuple(map(int, samples[places[name]][2][0]))) for name in fetches[-2:]]
+        stages = [max(inputs[1]) for inputs in _annotated(instructions, "software_pipeline_stage")]
+        shared = (_shares(instructions) or [1])[0]
+        return cls(fragments, tuple(place for place, _ in tiles), tuple(widths), max(stages, default=0), shared)
+
+
+def _annotated(instructions: Sequence[PlainInstruction], name: str) -> list[Any]:
+    return [item[1] for item in instructions if item[0] == "Annotate" and item[2][0] == name]
+
+
+def _fragments(instructions: Sequence[PlainInstruction]) -> Fragments | None:
+    names = [str(inputs[1]).strip('"') for inputs in _annotated(instructions, "meta_schedule.auto_tensorize")]
+    known = (part for name in names for start, part in _INTRINSICS.items() if name.startswith(start))
+    return next(known, None)
+
+
+def _shares(instructions: Sequence[PlainInstruction]) -> list[int]:
+    """The numbers by which a loop is split whose terms several blocks share."""
+    factored = {item[1][0] for item in instructions if item[0] == "RFactor"}
+    splits = (item for item in instructions if item[0] == "Split" and item[3][0] in factored)
+    return [int(item[1][1]) for item in splits]
+
+
+@dataclass(frozen=True)
+class TensorNests:
+    """The tiles of n candidates of a sketch, each [n].
+
+    Attributes:
+        blocks: Of the whole kernel.
+        warps: Of a block.
+        rows, columns: Fragments of results of a warp.
+        steps: Between which tiles are copied.
+        terms: Fragments of a step along the terms.
+        loaded: Fragments along the terms that a warp holds at the same time.
+        copies: Of a thread in a step, of both operands.
+        idle: Whether some threads have nothing to copy. TVM refuses many of these schedules.
+        waits: Whether a warp waits for each tile: it is not copied ahead, or in pieces too small for that.
+        tile: Bytes of both operands that a block copies for a step.
+    """
+
+    sketch: TensorSketch
+    blocks: Numbers
+    warps: Numbers
+    rows: Numbers
+    columns: Numbers
+    steps: Numbers
+    terms: Numbers
+    loaded: Numbers
+    copies: Numbers
+    idle: Flags
+    waits: Flags
+    tile: Numbers
+
+    @classmethod
+    def of(cls, sketch: TensorSketch, decisions: Sequence[Numbers], extents: tuple[int, int]) -> TensorNests:
+        """Read the decisions of candidates.
+
+        Args:
+            decisions: What each sampling instruction decided: [n, parts] for tiles, otherwise [n].
+            extents: How many results the product has, and how many terms each of them.
+        """
+        rows, columns, terms = (decisions[place] for place in sketch.tiles)
+        part = sketch.fragments
+        covered = rows.prod(axis=1) * part.rows * columns.prod(axis=1) * part.columns
+        batch = np.maximum(1, np.round(extents[0] / covered))  # of products with matrices of their own
+        blocks = batch * rows[:, _BLOCKS].prod(axis=1) * columns[:, _BLOCKS].prod(axis=1) * sketch.shares
+        of_rows, of_columns = (tile[:, _OF_A_WARP].prod(axis=1) for tile in (rows, columns))
+        warps = rows[:, _WARPS] * columns[:, _WARPS]
+        in_step = terms[:, 1:].prod(axis=1)
+        sides = (rows[:, _WARPS] * of_rows * part.rows, columns[:, _WARPS] * of_columns * part.columns)
+        widths = [np.array(values)[decisions[place].astype(int)] for place, values in sketch.widths] or [_WIDEST] * 2
+        elements = [side * in_step * part.terms for side in sides]
+        pieces = [count / (warps * _LANES * width) for count, width in zip(elements, widths, strict=True)]
+        waits = (np.minimum(*widths) * part.size < _LEAST_ASYNC) | np.full(len(rows), sketch.ahead == 0)
+        tile = sum(elements) * part.size
+        of_warp = (of_rows, of_columns, terms[:, 0], in_step, terms[:, 2])
+        idle = np.minimum(*pieces) < 1
+        return cls(sketch, blocks, warps, *of_warp, sum(map(np.ceil, pieces)), idle, waits, tile)
+
+
+def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuLimits) -> Floats:
+    """Estimate the throughput of kernels relative to the arithmetic peak of the GPU in fp32, [n]; higher is better.
+
+    Args:
+        extents: How many results the product has, and how many terms each of them.
+        limits: The GPU.
+    """
+    chip = limits.chip
+    part = nests.sketch.fragments
+    sums = nests.rows * nests.columns
+    held = (nests.rows + nests.columns) * nests.loaded
+    results = sums * part.rows * part.columns / _LANES
+    registers = np.minimum(_MOST_REGISTERS, results + held * part.registers + _ADDRESSES)
+    together = _together(nests, registers, chip)
+    at_once = np.minimum(together, np.ceil(nests.blocks / chip.count))
+    warps = at_once * nests.warps
+    alone = nests.terms * (sums * _PRODUCTS_OF_A_WARP * part.work + _TERMS)
+    copying = nests.copies * _COPY
+    ahead = max(nests.sketch.ahead, 1)
+    step = np.maximum.reduce(
+        [
+            warps * sums * nests.terms * _PRODUCT * part.work,
+            warps * (nests.rows + nests.columns) * nests.terms * _FRAGMENT * part.loads,
+            at_once * nests.tile / _L2_BYTES,
+            np.where(nests.waits, _WAIT + copying + alone, np.maximum((_WAIT + copying) / ahead, copying + alone)),
+        ]
+    )
+    step += warps * nests.copies * _COPY_OF_A_WARP
+    rounds = np.ceil(nests.blocks / (chip.count * at_once))
+    stored = extents[0] * 4 * nests.sketch.shares / (chip.count * _STORED_BYTES)
+    cycles = _START + rounds * nests.steps * step + stored
+    cycles = np.where(results > _MOST_RESULTS, _SPILLED * cycles, cycles) * np.where(nests.idle, _IDLE, 1)
+    fits = (_shared(nests) <= chip.shared) & (nests.warps * _LANES <= limits.most_threads)
+    speed = extents[0] * extents[1] / (chip.count * chip.multiply_adds) / cycles
+    return np.asarray(np.where(fits, speed, HOPELESS * speed))
+
+
+def _shared(nests: TensorNests) -> Numbers:
+    """Count the bytes of shared memory of a block."""
+    return np.asarray(nests.tile * (nests.sketch.ahead + 1))
+
+
+def _together(nests: TensorNests, registers: Numbers, chip: Multiprocessors) -> Numbers:
+    """Count the blocks that a multiprocessor holds at the same time; one where it cannot hold any."""
+    threads = nests.warps * _LANES
+    room = [
+        chip.shared / (_shared(nests) + _SHARED_OF_A_BLOCK),
+        chip.threads / threads,
+        chip.registers / (registers * threads),
+        np.full(len(threads), float(chip.blocks)),
+    ]
+    return np.asarray(np.maximum(1, np.floor(np.minimum.reduce(room))))
