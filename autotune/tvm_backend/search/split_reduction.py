@@ -70,6 +70,14 @@ def extents_of_product(program: IRModule) -> tuple[int, int] | None:
     return math.prod(spatial), math.prod(reduction)
 
 
+def shortest_sum(program: IRModule) -> int:
+    """How many terms the shortest sum or maximum of a program has; 0 where it has none."""
+    schedule = Schedule(program)
+    blocks = schedule.get_child_blocks(schedule.get_sblock(_ROOT))
+    sums = (_extents(schedule, block)[1] for block in blocks if _is_sum(schedule, block))
+    return min(map(math.prod, sums), default=0)
+
+
 def _only_product(schedule: Schedule) -> BlockRV | None:
     """The one block that sums, if there is just one and it sums products of elements that several results share."""
     blocks = schedule.get_child_blocks(schedule.get_sblock(_ROOT))

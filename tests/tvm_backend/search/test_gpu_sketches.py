@@ -152,3 +152,16 @@ PIPELINE = [AHEAD_OF_USE, "pipelined: mma.sync ldmatrix shared.global", "usual: 
 def test_what_the_kernels_of_each_kind_compute_is_right(computing_gpu, tmp_path, dtype, rows, terms, wanted):
     done = computing_gpu.python(SCRIPT, tmp_path, dtype, rows, terms, len(wanted))
     assert [line.strip() for line in done.stdout.splitlines()] == wanted, done.stderr
+
+
+def test_threads_share_long_sums_only(as_program, gpu):
+    """A pooling of 3 by 3 has nine terms, which a warp would be wasted on."""
+    from tvm import te, topi
+
+    def shares(width, window):
+        x = te.placeholder((1, 8, width, width), name="x")
+        pooled = topi.nn.pool2d(x, (window, window), (window, window), (1, 1), (0, 0, 0, 0), "max")
+        return sum("[4, 8, 16" in text for text in sketches(as_program(x, pooled), gpu))
+
+    assert shares(36, 3) == 0
+    assert shares(36, 12) > 0

@@ -1,0 +1,115 @@
+"""An estimate of kernels on tensor cores: what it reads of a sketch, and what it tells apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune import strategies
+from autotune.strategies import samplers
+from autotune.strategies.space import Measured
+from autotune.tvm_backend.cuda import tf32
+from autotune.tvm_backend.search.knob_score import KnobScore
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.occupancy import GpuLimits
+from autotune.tvm_backend.search.propose import Request, propose
+from autotune.tvm_backend.search.scores import estimate
+from autotune.tvm_backend.search.tensor_cores import TensorNests, TensorSketch, tensor_throughput
+
+EXTENTS = (1024 * 1024, 1024)
+
+
+@pytest.fixture(scope="module")
+def knobs(product_of, gpu):
+    return Knobs(product_of(1024, 1024, 1024, "float16"), gpu)
+
+
+def read(knobs):
+    return [sketch for instructions, _ in knobs.sketches() if (sketch := TensorSketch.read(instructions))]
+
+
+def test_each_sketch_says_what_it_multiplies_at_once_and_how_far_it_copies_ahead(knobs, product_of, gpu):
+    wmma = {(item.ahead, item.shares) for item in read(knobs) if item.fragments.columns == 16}
+    assert wmma == {(0, 1), (1, 1), (3, 1)}
+    pipelined = [item.fragments for item in read(knobs) if item.fragments.columns == 8]
+    assert [(part.rows, part.terms) for part in pipelined] == [(16, 8)]
+    in_tf32 = read(Knobs(tf32.allow(product_of(64, 64, 128)), gpu))
+    assert {(item.fragments.terms, item.fragments.size) for item in in_tf32} == {(8, 4)}
+
+
+def test_a_sketch_whose_sum_is_shared_says_by_how_many_blocks(product_of, gpu):
+    assert {item.shares for item in read(Knobs(product_of(64, 512, 4608, "float16"), gpu))} == {1, 8, 16}
+
+
+def test_a_kernel_without_tensor_cores_has_no_such_sketch(product_of, gpu):
+    assert read(Knobs(product_of(64, 64, 128), gpu)) == []
+
+
+@pytest.fixture(scope="module")
+def judged(knobs):
+    """Judges tiles of rows, columns and terms in fragments, with the widest copies."""
+
+    def judge(rows, columns, terms, ahead=0, width=3):
+        sketch = next(item for item in read(knobs) if item.fragments.columns == 16 and item.ahead == ahead)
+        decisions = [np.zeros(1)] * 16
+        for place, tile in zip(sketch.tiles, (rows, columns, terms), strict=True):
+            assert np.prod(tile) == 64
+            decisions[place] = np.array([tile], dtype=np.float64)
+        for place, _ in sketch.widths:
+            decisions[place] = np.array([float(width)])
+        nests = TensorNests.of(sketch, decisions, EXTENTS)
+        return float(tensor_throughput(nests, EXTENTS, GpuLimits.of(knobs.target))[0])
+
+    return judge
+
+
+GOOD = ((16, 1, 2, 2, 1), (16, 1, 2, 2, 1), (16, 4, 1))  # 256 blocks of 4 warps with 4 fragments each
+
+
+def test_one_block_is_worse_than_as_many_as_fill_the_gpu(judged):
+    assert judged((1, 1, 8, 8, 1), (16, 4, 1, 1, 1), (16, 4, 1)) < judged(*GOOD) / 2
+
+
+def test_sums_that_do_not_fit_into_registers_are_worse(judged):
+    assert judged((8, 1, 1, 8, 1), (8, 1, 1, 8, 1), (16, 4, 1)) < judged(*GOOD) / 4
+
+
+def test_wide_copies_and_copies_ahead_are_better(judged):
+    few = ((16, 1, 1, 4, 1), (8, 1, 2, 4, 1), (16, 4, 1))  # a block for each multiprocessor, which waits for itself
+    assert judged(*few, width=0) < judged(*few) < judged(*few, ahead=1)
+
+
+def test_what_no_multiprocessor_has_room_for_is_worst(judged):
+    assert judged((1, 1, 8, 2, 4), (1, 1, 8, 2, 4), (1, 64, 1), ahead=3) < 1e-6
+    assert judged((1, 1, 64, 1, 1), (64, 1, 1, 1, 1), (16, 4, 1)) < 1e-6, "64 warps"
+
+
+def test_the_first_batch_has_four_different_tilings(knobs):
+    request = Request((), (), 4, None, 1)
+    proposed = propose(knobs, strategies.get("beam"), samplers.make("greedy", 0.0, True), request).candidates
+    chosen = [knobs.find(item.trace) for item in proposed]
+    tiled = {(item[0], *(item[place] for place in _tiles(knobs, item[0]))) for item in chosen}
+    assert len(tiled) == 4
+    score = estimate(knobs)
+    assert score is not None
+    drawn = score(knobs.space.sample(np.random.default_rng(1), 1024))
+    assert score(np.array(chosen)).min() > np.quantile(drawn, 0.9)
+
+
+def _tiles(knobs, sketch):
+    places = knobs.sketches()[sketch][1]
+    return [place for place in places if knobs.space.knobs[place].name.startswith("tile")]
+
+
+def test_trees_correct_an_estimate_where_there_are_trials_and_keep_it_elsewhere(knobs):
+    score = estimate(knobs)
+    rows = knobs.space.sample(np.random.default_rng(2), 400)
+    exact = score(rows)
+    times = [
+        Measured(tuple(row), 1.0 / max(value, 1e-9)) for row, value in zip(rows[:12].tolist(), exact, strict=False)
+    ]
+    learnt = KnobScore(knobs.space, times, score)(rows)
+    usable = exact > 1e-6
+    assert np.corrcoef(np.log(learnt[usable]), np.log(exact[usable]))[0, 1] > 0.95, "the estimate was right"
+    alone = KnobScore(knobs.space, times)(rows)
+    assert np.corrcoef(alone[usable], np.log(exact[usable]))[0, 1] < 0.9
