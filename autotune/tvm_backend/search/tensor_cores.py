@@ -109,7 +109,7 @@ class TensorSketch:
         fragments = _fragments(instructions)
         samples = [item for item in instructions if str(item[0]).startswith("Sample")]
         tiles = [(place, item[2][0]) for place, item in enumerate(samples) if str(item[0]).endswith("Tile")]
-        if fragments is None or [parts for _, parts in tiles] != _PARTS:
+        if fragments is None or [count for _, count in tiles] != _PARTS:
             return None
         places = {item[3][0]: place for place, item in enumerate(samples) if item[0] == "SampleCategorical"}
         fetches = [inputs[1] for inputs in _annotated(instructions, "meta_schedule.cooperative_fetch")]
@@ -125,8 +125,8 @@ def _annotated(instructions: Sequence[PlainInstruction], name: str) -> list[Any]
 
 def _fragments(instructions: Sequence[PlainInstruction]) -> Fragments | None:
     names = [str(inputs[1]).strip('"') for inputs in _annotated(instructions, "meta_schedule.auto_tensorize")]
-    known = (part for name in names for start, part in _INTRINSICS.items() if name.startswith(start))
-    return next(known, None)
+    named = (part for name in names for start, part in _INTRINSICS.items() if name.startswith(start))
+    return next(named, None)
 
 
 def _shares(instructions: Sequence[PlainInstruction]) -> list[int]:
