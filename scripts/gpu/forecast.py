@@ -3,22 +3,20 @@
 
     python scripts/gpu/forecast.py resnet18 resnet50 bert_layer
 
-A kernel takes STARTED_US, and the longest of three: its operations at the rate of the multiprocessors that it fills,
-its bytes from memory, and its steps one after the other. In fp32 the rate is the best that `search/occupancy.py`
-estimates for DRAWN random schedules. On tensor cores a block computes 32 by 32 results, and they reach at most
-REACHED of their peak. Every network is forecast with sums split among blocks and without. The floor is what no kernel
-can beat: all operations at the peak of the GPU, or all bytes from memory. The peaks are those of NVIDIA's data sheet of
-the H100 SXM. The other constants are assumptions; none was measured.
+A product takes what `search/occupancy.py` and `search/tensor_cores.py` estimate for the best of DRAWN random schedules,
+and every other kernel STARTED_US and its bytes from memory. Every network is forecast with sums split among blocks and
+without. The floor is what no kernel can beat: all operations at the peak of the GPU, or all bytes from memory. The
+peaks are those of NVIDIA's data sheet of the H100 SXM.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -34,11 +32,6 @@ FP32_GFLOPS = 67e3
 TENSOR_GFLOPS = {"tf32": 494.5e3, "fp16": 989e3}
 GB_PER_S = 3350.0
 STARTED_US = 2.0  # of a kernel in a graph, from the end of the one before
-L2_GB_PER_S = 5500.0
-REACHED = 0.6
-STEP_US = 0.1  # a step of 64 terms of a block: a copy to shared memory, which the next step hides in part
-TERMS_OF_A_STEP = 64
-TILE = 32 * 32
 DRAWN = 3000
 
 Precision = Literal["fp32", "tf32", "fp16"]
@@ -64,10 +57,10 @@ def forecast(path: Path, precision: Precision) -> Forecast:
     usual = split = floor = 0.0
     for task in tasks:
         kernel = Kernel(task.program, task.spec.gflop, argument_bytes(task.program), precision)
-        times = dict(kernel.times_us(target))
+        times = list(kernel.times_us(target))
         floor += task.spec.weight * kernel.floor_us
-        usual += task.spec.weight * times[False]
-        split += task.spec.weight * min(times.values())
+        usual += task.spec.weight * min(us for is_split, us in times if not is_split)
+        split += task.spec.weight * min(us for _, us in times)
     return Forecast(sum(task.spec.weight for task in tasks), usual / 1e3, split / 1e3, floor / 1e3)
 
 
@@ -101,33 +94,21 @@ class Kernel:
 
     def times_us(self, target: Any) -> Iterator[tuple[bool, float]]:
         """The times with the sum split or not, as often as there are ways."""
-        from autotune.tvm_backend.search.split_reduction import extents_of_product, shares_of_sum
+        for shares, speed in self._speeds(target).items():
+            yield shares > 1, max(self._memory, self.gflop / FP32_GFLOPS / speed) * 1e6
+        yield False, 1e9 if self._product else STARTED_US + self.floor_us
 
-        extents = extents_of_product(self.program)
-        if extents is None:
-            yield False, STARTED_US + self.floor_us
-            return
-        results, terms = extents
-        rates = self._rates(target) if self.precision == "fp32" else {}
-        for shares in (1, *shares_of_sum(self.program, target)):
-            if rates:
-                busy = self.gflop / FP32_GFLOPS / rates.get(shares, 1e-9) * 1e6
-            else:
-                busy = self._on_tensor_cores_us(results, terms, shares)
-            added = 0.0 if shares == 1 else STARTED_US + 2 * 4 * shares * results / 1e9 / L2_GB_PER_S * 1e6
-            yield shares > 1, STARTED_US + max(busy, self._memory * 1e6) + added
+    @cached_property
+    def _product(self) -> bool:
+        from autotune.tvm_backend.search.split_reduction import extents_of_product
 
-    def _on_tensor_cores_us(self, results: int, terms: int, shares: int) -> float:
-        blocks = math.ceil(results / TILE) * shares
-        fill = blocks / (math.ceil(blocks / MULTIPROCESSORS) * MULTIPROCESSORS)
-        serial = terms / shares / TERMS_OF_A_STEP * STEP_US
-        return max(self.gflop / TENSOR_GFLOPS[self.precision] / REACHED / fill * 1e6, serial)
+        return extents_of_product(self.program) is not None
 
-    def _rates(self, target: Any) -> dict[int, float]:
-        """The best estimate as a part of the peak, by the number of blocks that share a sum."""
+    def _speeds(self, target: Any) -> dict[int, float]:
+        """The best estimate as a part of the peak in fp32, by the number of blocks that share a sum."""
         from autotune.tvm_backend.search.knobs import Knobs
-        from autotune.tvm_backend.search.nest import NestFeatures
         from autotune.tvm_backend.search.scores import estimate
+        from autotune.tvm_backend.search.tensor_cores import shares_of
 
         knobs = Knobs(self.program, target)
         score = estimate(knobs)
@@ -137,8 +118,7 @@ class Kernel:
         scores = score(drawn)
         best: dict[int, float] = {}
         for index, (instructions, _) in enumerate(knobs.sketches()):
-            sketch = NestFeatures(self.program, target).sketch(instructions)
-            shares = sketch.split[1] if sketch and sketch.split else 1
+            shares = (shares_of(instructions) or [1])[0]
             best[shares] = max(best.get(shares, 1e-9), *scores[drawn[:, 0] == index])
         return best
 

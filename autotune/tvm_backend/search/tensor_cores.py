@@ -115,7 +115,7 @@ class TensorSketch:
         fetches = [inputs[1] for inputs in _annotated(instructions, "meta_schedule.cooperative_fetch")]
         widths = [(places[name], tuple(map(int, samples[places[name]][2][0]))) for name in fetches[-2:]]
         stages = [max(inputs[1]) for inputs in _annotated(instructions, "software_pipeline_stage")]
-        shared = (_shares(instructions) or [1])[0]
+        shared = (shares_of(instructions) or [1])[0]
         return cls(fragments, tuple(place for place, _ in tiles), tuple(widths), max(stages, default=0), shared)
 
 
@@ -129,7 +129,7 @@ def _fragments(instructions: Sequence[PlainInstruction]) -> Fragments | None:
     return next(named, None)
 
 
-def _shares(instructions: Sequence[PlainInstruction]) -> list[int]:
+def shares_of(instructions: Sequence[PlainInstruction]) -> list[int]:
     """The numbers by which a loop is split whose terms several blocks share."""
     factored = {item[1][0] for item in instructions if item[0] == "RFactor"}
     splits = (item for item in instructions if item[0] == "Split" and item[3][0] in factored)
