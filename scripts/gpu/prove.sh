@@ -100,7 +100,7 @@ together() {
 keep() {
     local files
     mapfile -t files < <(cd "$results" && find . -name '*.txt' -o -name '*.part' -o -name '*.csv' -o -name 'tables.md' \
-        -o -name 'report.json' -o -path './workspace/logs/*' -name '*.json*' ! -name '*.lock')
+        -o -name 'report.json' -o -path './workspace/logs/*' -name '*.json*' ! -name '*.lock' -o -path './workspace/jobs/*' -name '*.jsonl')
     tar --create --gzip --directory "$results" --file "$1" "${files[@]}"
 }
 
