@@ -180,6 +180,7 @@ class JobRounds:
             path = self.paths.stage(id.task, id.round + 1)
             formats.write(path, StageFile(id.task, id.round + 1, "search"))
         remove(self.paths.stage(id.task, id.round))
+        shutil.rmtree(self.paths.artifacts_of(id.task, id.round), ignore_errors=True)
         self.refresh(id.task)
 
     def _read(self, path: Path) -> None:

@@ -56,7 +56,7 @@ def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None, tr
     """
     if job.time_used or job.settled or job.stop_at_met:
         return 0
-    if job.has_stop_at and any(stage.kind in ("compile", "confirm") for stage in job.live_stages):
+    if job.has_stop_at and any(stage.kind == "confirm" for stage in job.live_stages):
         return 0
     tunable = [task for task in job.tasks if not task.exhausted and not task.set_aside]
     left = job.trials - job.trials_done - trials_in_flight

@@ -120,7 +120,7 @@ class PlannedJob:
         return min(self._ready["measure"], key=_stage_order, default=None)
 
     def next_continuation(self) -> StageView | None:
-        """Return the build or training to start first; None if none is ready.
+        """Return the build, training or compilation to start first; None if none is ready.
 
         A job trains one model, so it never runs two trainings at once.
         """

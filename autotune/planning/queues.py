@@ -11,8 +11,7 @@ from typing import Literal
 
 from autotune.planning.view import StageView
 
-# measure: a batch to measure. continue: a build or a training of a round that has begun. begin: the search of a new
-# round.
+# measure: a batch to measure. continue: what a round that has begun does on a CPU. begin: the search of a new round.
 QueueName = Literal["measure", "continue", "begin"]
 Rank = tuple[float, ...]
 

@@ -64,7 +64,7 @@ def run(stage: Stage) -> dict[str, Any]:
     library = stage.artifacts / _LIBRARY
     stage.bench.compile_model(library)
     mark = seal(LIBRARY, file_digest(library))
-    note = {"seal": mark, "tasks_ms": sums, "took_s": round(time.monotonic() - began, 3)}
+    note = {"seal": mark, "tasks_ms": sums, "took_s": round(time.monotonic() - began, 3), "at": time.time()}
     publish_json(stage.artifacts / _NOTE, *_META, note)
     stage.advance("confirm")
     return {"compiled": True}
@@ -77,11 +77,13 @@ class CompiledModel:
     Attributes:
         tasks_ms: The sum of the best times of the job's tasks when it was compiled, at each set of shapes.
         took_s: How long that took, in seconds.
+        at: When it ended.
     """
 
     library: Path
     tasks_ms: tuple[float, ...]
     took_s: float
+    at: float
 
 
 def compiled(stage: Stage) -> CompiledModel | None:
@@ -91,7 +93,8 @@ def compiled(stage: Stage) -> CompiledModel | None:
         note = read_json(stage.artifacts / _NOTE, *_META)
         if not is_sealed(LIBRARY, file_digest(library), note["seal"]):
             return None
-        return CompiledModel(library, tuple(map(float, note["tasks_ms"])), float(note["took_s"]))
+        tasks_ms = tuple(map(float, note["tasks_ms"]))
+        return CompiledModel(library, tasks_ms, float(note["took_s"]), float(note["at"]))
     except (OSError, StorageError, KeyError, TypeError, ValueError):
         return None
 

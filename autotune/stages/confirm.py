@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from autotune.stages.compile import compiled
+from autotune.stages.compile import compiled, is_due
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
@@ -20,11 +20,13 @@ _PROCESSES_TO_STOP = 5
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    """Write down how long the whole model takes, then end the round. Without a library it is compiled again.
+    """Write down how long the whole model takes, then end the round, or compile again if its tasks are faster now.
+
+    If another round's confirmation has been made since the library was compiled, none is made.
 
     Returns:
         `latency_ms` and `slowest_ms` of the processes that timed the library; `estimate_ms`, the sum of the tasks' best
-        times; and with `--stop-at`, `met`. Without a library, `recompile`.
+        times; and with `--stop-at`, `met`. Without a library, `recompile`; without a confirmation, `skipped`.
 
     Raises:
         WorkerError: The library cannot be run.
@@ -36,6 +38,9 @@ def run(stage: Stage) -> dict[str, Any]:
     stop_at_ms = stage.spec.stop_at_ms
     began = time.monotonic()
     last = read_confirmation(stage.paths)
+    if last is not None and last.at > model.at:
+        stage.end_round()
+        return {"skipped": True}
     compared = last is not None and any(entry.reference for entry in last.entries)
     processes = _PROCESSES if stop_at_ms is None else _PROCESSES_TO_STOP
     entries = stage.bench.time_model(model.library, model.tasks_ms, processes, reference=not compared)
@@ -43,7 +48,10 @@ def run(stage: Stage) -> dict[str, Any]:
         entries = [_with_reference(entry, last) for entry in entries]
     result = Confirmation.of(entries, model.took_s + time.monotonic() - began)
     formats.write(stage.paths.confirmed, result)
-    stage.end_round()
+    if is_due(stage):  # for what was measured meanwhile, of which nobody else reminds it after the last round
+        stage.advance("compile")
+    else:
+        stage.end_round()
     figures = {"latency_ms": result.latency_ms, "slowest_ms": result.slowest_ms, "estimate_ms": result.estimate_ms}
     return figures if stop_at_ms is None else {**figures, "met": result.meets(stop_at_ms)}
 

@@ -1,4 +1,4 @@
-"""Train: fit the cost model to every trial of the job's tasks, then end the round, or time the whole model."""
+"""Train: fit the cost model to every trial of the job's tasks, then end the round, or have the whole model timed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _PUBLISHING_S = 0.2
 def run(stage: Stage) -> dict[str, Any]:
     """Train again if there are 15% more trials than the model was trained on. End the round either way.
 
-    If a plan is to be chosen now, the round ends with that; and with a confirmation if the whole model is worth one.
+    If a plan is to be chosen now, the round goes on with that; or with a library of the whole model, if it is worth
+    timing.
 
     Returns:
         `trained_on`, the number of trials behind the model.

@@ -26,7 +26,7 @@ WORKSPACE/
       tasks/003.json               the tensor program of task 3
       stages/t003-r0002.json       the stage of round 2 of task 3 that waits or runs
       stages/.t003-r0002.now       the candidate that this stage is building or measuring
-      artifacts/t003-r0002/        libraries between build and measure; of commands a folder for each trial
+      artifacts/t003-r0002/        libraries that wait to be timed; of commands a folder for each trial
       cost_model.ubj, .json        the trained cost model and what it was trained on
   sweeps/SWEEP/JOB/                the exported model of a point of a sweep
   logs/

@@ -31,7 +31,8 @@ class Sampler(ABC):
     """Picks a batch from what a strategy explored.
 
     Attributes:
-        fills: Whether a batch that is smaller than was asked for is filled up with random configurations.
+        fills: Whether a batch that is smaller than was asked for is filled up from random configurations, those with
+            the best scores first.
     """
 
     fills: ClassVar[bool]

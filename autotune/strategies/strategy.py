@@ -42,13 +42,13 @@ The whole of a strategy that looks around the best trials (a file of your own, n
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from autotune.strategies.samplers import Sampler
-from autotune.strategies.space import Configuration, Indices, View, as_tuples, first_valid
+from autotune.strategies.space import Configuration, Indices, View, as_array, as_tuples, first_valid
 
 # A space of at most this many configurations is searched to the end.
 _ENUMERATED = 2048
@@ -101,11 +101,10 @@ class Strategy(ABC):
             return []
         space = self.view.space
         if space.size <= _ENUMERATED:
-            every = list(space)
-            drawn: Iterable[Configuration] = [every[index] for index in self.rng.permutation(len(every))]
+            rows = self.rng.permutation(as_array(space, len(space.knobs)))
         else:
             rows = space.sample(self.rng, _DRAWS)
-            if self.view.score is not None:
-                rows = rows[np.argsort(-self.view.score(rows), kind="stable")]
-            drawn = as_tuples(rows)
+        if self.view.score is not None:
+            rows = rows[np.argsort(-self.view.score(rows), kind="stable")]
+        drawn = as_tuples(rows)
         return [item.configuration for item in first_valid(self.view, drawn, count, exclude)]

@@ -112,6 +112,17 @@ class Network:
         except AutotuneError as error:
             self.left_out[way] = str(error)
 
+    def time(self, processes: Mapping[str, RuntimeProcess], timings: int) -> None:
+        """Time the ways that were loaded. One that is left out loses what it had: no ratio would belong to it."""
+        self.ways = [way for way in self.ways if way not in self.left_out]
+        try:
+            for way, times in alternating({way: processes[way] for way in self.ways}, timings).items():
+                self.timings_ms.setdefault(way, []).extend(times)
+        except AutotuneError as error:
+            print(f"{self.name}: a turn is left out: {error}", file=sys.stderr)
+        for way in self.left_out:
+            self.timings_ms.pop(way, None)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -159,9 +170,7 @@ def turn(networks: Sequence[Network], timings: int) -> None:
         with ThreadPoolExecutor(max(1, len(pairs))) as pool:
             list(pool.map(lambda each: each[0].load(*each[1:]), pairs))
         for item, processes in zip(networks, started, strict=True):
-            item.ways = [way for way in item.ways if way not in item.left_out]
-            for way, times in alternating({way: processes[way] for way in item.ways}, timings).items():
-                item.timings_ms.setdefault(way, []).extend(times)
+            item.time(processes, timings)
 
 
 def table(networks: Sequence[Network], gpu: str) -> str:
@@ -183,7 +192,7 @@ def table(networks: Sequence[Network], gpu: str) -> str:
 def _share(timings_ms: Mapping[str, Sequence[float]], way: str) -> str:
     if way == OURS or OURS not in timings_ms:
         return ""
-    return f"{statistics.median(a / b for a, b in zip(timings_ms[OURS], timings_ms[way], strict=True)):.2f} of it"
+    return f"{statistics.median(a / b for a, b in zip(timings_ms[OURS], timings_ms[way], strict=False)):.2f} of it"
 
 
 def task_table(reports: Iterable[Mapping[str, Any]]) -> str:

@@ -16,6 +16,7 @@ packages=(
     onnx2torch # with which torch runs ONNX models, to compare
 )
 
+rm -rf "$wheels"
 mkdir -p "$wheels"
 platforms=()
 for glibc in 39 35 34 31 28 27 26 24 17 12 5; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done

@@ -9,8 +9,8 @@
 #   scripts/gpu/prove.sh tables   prints what is there for docs/guides/gpus.md, and says what was not run
 #
 # Each step leaves RESULTS/STEP.txt; a part that is called again goes on after the last finished step. A step ends after
-# at most PART_S seconds, less what its part has used. KEEP names a file that holds the texts, the reports and the tuning
-# logs after each step. A network is NAME[:PRECISION[:TRIALS]].
+# at most PART_S seconds, less what its part has used. KEEP names a file that holds the texts, the reports, the journals
+# and the tuning logs after each step. A network is NAME[:PRECISION[:TRIALS]].
 #   PARTS (build/gpu)  RESULTS (build/gpu/results)  SITE (/tmp/autotune-gpu)  PART_S (560)  TUNE_S (240)  TURNS (2)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -45,7 +45,7 @@ step() {
     # The command may be a function, which `timeout` cannot call.
     export -f autotune submit all tune together exported
     if results=$results python=$python tune_s=$tune_s turns=$turns networks=$networks \
-        timeout --kill-after=10 "$left" bash -c '"$@"' step "$@" >"$results/$name.part" 2>&1; then
+        timeout --kill-after=10 "$left" bash -o pipefail -c '"$@"' step "$@" >"$results/$name.part" 2>&1; then
         mv "$results/$name.part" "$results/$name.txt"
         echo "== $name: $((SECONDS - began)) s"
         cut -c1-160 "$results/$name.txt" | tail -n 40
@@ -96,7 +96,7 @@ together() {
     [ $? -ne 1 ] && autotune status
 }
 
-# What another machine needs to go on: texts, reports, and the tuning logs without what is derived from them.
+# What another machine needs to go on: texts, reports, journals, and the tuning logs without what is derived from them.
 keep() {
     local files
     mapfile -t files < <(cd "$results" && find . -name '*.txt' -o -name '*.part' -o -name '*.csv' -o -name 'tables.md' \
@@ -125,6 +125,7 @@ part_C() {
     step tuned together
     step rates bash -c '"$python" scripts/gpu/rates.py "$@" --workspace "$results/workspace"' rates "${folders[@]##*/}"
     step exported all exported
+    mapfile -t folders < <(for name in "${folders[@]}"; do [ ! -f "$name/report.json" ] || echo "$name"; done)
     step compared "$python" scripts/gpu/bench_gpu.py "${folders[@]}" --turns "$turns" --timings 6
 }
 

@@ -44,7 +44,7 @@ def rates(stages: Iterable[StageDone]) -> str:
     trials = sum(stage.summary.get("measured", 0) + stage.summary.get("failed", 0) for stage in measured)
     if not trials:
         raise BadState("these jobs have measured nothing")
-    prepared = [stage for stage in done if stage.kind in ("search", "build", "train")]
+    prepared = [stage for stage in done if stage.kind in ("search", "build", "train", "compile")]
     cpus = len({cpu for stage in prepared for cpu in stage.cpus})
     devices = len({stage.device for stage in measured})
     took = max(stage.began + stage.seconds for stage in done) - min(stage.began for stage in done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from autotune.stages import compile, confirm
 from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.confirmation import EntryTimes, read_confirmation
+from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
 from autotune.storage.formats import StageFile, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -82,6 +83,29 @@ def test_what_was_met_is_not_confirmed_again(workspace: Workspace, job: Any, kno
     know(1, 1000.0)
     assert confirmed(workspace, paths)["met"] is True
     assert not compile.is_due_at_once(workspace, paths, read_spec(paths), Config())
+
+
+def test_an_overtaken_library_is_not_timed(workspace: Workspace, job: Any, know: Any) -> None:
+    paths = job(4.0)
+    know(0, 1000.0)
+    know(1, 1400.0)
+    stage = stage_of(workspace, paths)
+    compile.run(stage)
+    other = Confirmation((5.0,), 3.8, time.time())
+    formats.write(paths.confirmed, other)
+    assert confirm.run(stage) == {"skipped": True}
+    assert read_confirmation(paths) == other and (0, 4, "search") in kinds(paths)
+
+
+def test_what_was_measured_meanwhile_is_confirmed_too(workspace: Workspace, job: Any, know: Any) -> None:
+    paths = job(2.4)
+    know(0, 1000.0)
+    know(1, 680.0)
+    stage = stage_of(workspace, paths)
+    compile.run(stage)
+    know(1, 400.0)
+    assert confirm.run(stage)["met"] is False
+    assert (0, 3, "compile") in kinds(paths)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Where the time of jobs went, from their submission to their end or to now.
 
 Every moment of a job counts once, as the first of these that is true of it:
-1. a stage of it ran: `train`, `measure`, `build` or `search`; of several, the one furthest along its round;
+1. a stage of it ran; of several the first of `confirm`, `choose`, `train`, `measure`, `build`, `search`, `compile`;
 2. `ended`: it was over, and retried later;
 3. `held`: by the user;
 4. `stopped`: no daemon served the workspace;
@@ -59,7 +59,7 @@ class _Situation:
     def part(self) -> str:
         running = [kind for kind in KINDS if self.stages[kind] > 0]
         if running:
-            return running[-1]
+            return next((kind for kind in reversed(running) if kind != "compile"), "compile")
         if self.ended or self.held:
             return "ended" if self.ended else "held"
         if not self.served:

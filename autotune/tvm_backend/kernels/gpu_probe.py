@@ -84,10 +84,14 @@ def start(device: Device) -> None:
 
     The module is PTX, which the driver compiles in a millisecond: NVRTC would take a second, in which nobody could
     measure.
+
+    Raises:
+        MachineProblem: The driver refuses the module. The context is there all the same.
     """
     tvm.runtime.empty((1,), "uint8", device)
     device.sync()
-    ctypes.CDLL(runtime.DRIVER).cuModuleLoadData(ctypes.byref(ctypes.c_void_p()), _PTX)
+    if status := ctypes.CDLL(runtime.DRIVER).cuModuleLoadData(ctypes.byref(ctypes.c_void_p()), _PTX):
+        raise MachineProblem(f"the driver loads no PTX: error {status}")
 
 
 def _check_mode(gpu: CudaDevice) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from autotune.strategies.space import Floats
 from autotune.tvm_backend.cuda.multiprocessors import Multiprocessors, multiprocessors
 from autotune.tvm_backend.search.nest import TiledNests
+from autotune.tvm_backend.search.shared_memory import most_at_launch
 from autotune.tvm_backend.search.tiled_block import Numbers
 from autotune.tvm_backend.types import Target
 
@@ -48,19 +49,20 @@ class GpuLimits:
 
     Attributes:
         most_threads: Of a block.
-        most_shared: Bytes of shared memory of a block.
+        most_shared, most_at_launch: Bytes of shared memory of a block, and of one that declares none.
     """
 
     chip: Multiprocessors
     most_threads: int
     most_shared: int
+    most_at_launch: int
 
     @classmethod
     def of(cls, target: Target) -> GpuLimits:
         """Read the limits of a target."""
         threads = target.attrs["max_threads_per_block"]
         shared = target.attrs["max_shared_memory_per_block"]
-        return cls(multiprocessors(target), int(threads), int(shared))
+        return cls(multiprocessors(target), int(threads), int(shared), most_at_launch(target))
 
 
 @dataclass(frozen=True)

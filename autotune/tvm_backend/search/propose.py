@@ -91,7 +91,7 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     transferred = filter(None, map(knobs.transfer, [*([known_good.trace] if known_good else []), *request.warm_starts]))
     most = max(1, request.count // _CANDIDATES_PER_WARM_START)
     warm = [item.configuration for item in first_valid(view, transferred, most)]
-    only_estimated = view.score is not None and score is None and not view.trials
+    only_estimated = view.score is not None and request.model is None and not view.trials
     chosen = list(warm)
     steps = 0
     for picks in (_SPREAD, sampler) if only_estimated else (sampler,):

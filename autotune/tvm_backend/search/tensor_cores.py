@@ -1,11 +1,11 @@
 """An estimate of how long kernels on tensor cores take, from their tiles, for searches that have no cost model yet.
 
 A block copies tiles of both operands to shared memory, step by step. Its warps load fragments from there and multiply
-them. A step takes a multiprocessor the longest of four: its products, its loads from shared memory, its traffic with
-the L2 cache, and what one warp does one thing after the other. A warp does more at once only where tiles are copied
-ahead. The constants were fitted to 142 kernels of 31 tasks in fp16 and TF32 that an H100 has timed
-(`scripts/gpu/check_estimates.py`): of a task's, that which is estimated to be fastest takes 1.4 times the shortest
-time, and one at random 2.9 times.
+them. A step takes a multiprocessor the longest of four, besides the instructions that copy: its products, its loads
+from shared memory, its traffic with the L2 cache, and what one warp does one thing after the other. A warp does more at
+once only where tiles are copied ahead. The constants were fitted to 142 kernels of 33 tasks in fp16 and TF32 that an
+H100 has timed (`scripts/gpu/check_estimates.py`): of a task's, that which is estimated to be fastest takes 1.4 times
+the shortest time, and one at random 2.9 times.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Fragments:
 
     @property
     def registers(self) -> int:
-        """Of a thread, for an operand: fragments are spread over a warp, and WMMA keeps them twice."""
+        """Of a thread, for an operand: counted twice, as WMMA keeps them."""
         return self.rows * self.terms * self.size * 2 // (4 * _LANES)
 
     @property
@@ -225,7 +225,7 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
     stored = extents[0] * 4 * nests.sketch.shares / (chip.count * _STORED_BYTES)
     cycles = _START + rounds * nests.steps * step + stored
     cycles = np.where(results > _MOST_RESULTS, _SPILLED * cycles, cycles) * np.where(nests.idle, _IDLE, 1)
-    fits = (_shared(nests) <= chip.shared) & (nests.warps * _LANES <= limits.most_threads)
+    fits = (_shared(nests) <= limits.most_at_launch) & (nests.warps * _LANES <= limits.most_threads)
     speed = extents[0] * extents[1] / (chip.count * chip.multiply_adds) / cycles
     return np.asarray(np.where(fits, speed, HOPELESS * speed))
 
