@@ -135,7 +135,8 @@ def test_a_second_job_starts_from_the_trials_of_the_first(user, models):
     assert (second["trials_done"], second["tasks"]) == (4, first["tasks"])
     assert (anew["state"], anew["trials_done"]) == ("done", 4)
     assert fast["state"] == "done" and fast["reason"].startswith("target latency reached: the whole model takes 0.")
-    assert [line.split()[2] for line in user.ok("logs", "fast").splitlines() if " task " in line] == ["compile", "confirm"]
+    stages = [line.split()[2] for line in user.ok("logs", "fast").splitlines() if " task " in line]
+    assert stages == ["compile", "confirm"]
     assert sum(user.trials().values()) == 8
     assert set(user.trials().values()) == {1}
 
