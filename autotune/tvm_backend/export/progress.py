@@ -124,7 +124,7 @@ class Leases:
 
     def _measured_on(self) -> Lease:
         gpu = gpu_of(self.spec)
-        devices = [f"{gpus.KIND}:{gpu.index}"] if gpu is not None else []
+        devices = [gpu_name(gpu)] if gpu is not None else []
         names = [*map(cpu_name, self.request.measure_cpus), *devices]
         with contextlib.suppress(Busy):
             return lease(self._folder, names, wait_s=0)
@@ -141,9 +141,31 @@ class Leases:
         with self.all_to_measure_on():
             yield
 
+    @contextlib.contextmanager
+    def timing(self) -> Iterator[None]:
+        """Wait for what the library and its kernels are timed on: a GPU needs but one CPU, which launches them."""
+        gpu = gpu_of(self.spec)
+        with self._a_cpu_and(gpu_name(gpu)) if gpu is not None else self.comparison():
+            if gpu is not None:
+                pin(self.request.cpus)
+            yield
+
+    def _a_cpu_and(self, device: str) -> Lease:
+        pairs = [[cpu_name(cpu), device] for cpu in self.request.cpus]
+        for names in pairs:
+            with contextlib.suppress(Busy):
+                return lease(self._folder, names, wait_s=0)
+        self.steps.wait(f"{device} and a CPU")
+        return lease(self._folder, pairs[-1], wait_s=-1)
+
     @property
     def _folder(self) -> Path:
         return Path(self.request.lock_folder)
+
+
+def gpu_name(gpu: gpus.CudaDevice) -> str:
+    """Return the name of a GPU's lease."""
+    return f"{gpus.KIND}:{gpu.index}"
 
 
 def gpu_of(spec: JobSpec) -> gpus.CudaDevice | None:

@@ -193,7 +193,7 @@ def _time_again(
     timing = Timing(warmup=1, repeats=1, min_repeat_ms=_TURN_MS)
     on_cpu = job.spec.target_kind == "llvm"
     runner = Runner(device, timing) if on_cpu else GpuRunner(device, timing, spin_up_ms=_SPIN_UP_MS)
-    with export.leases.all_to_measure_on():
+    with export.leases.timing():
         export.leases.steps.begin(TIMING)
         retiming.time_in_turns(built, runner)
         fastest = {}
@@ -224,7 +224,7 @@ def _measure(export: _Export, best: Mapping[str, Trial], verified: Sequence[Veri
     if job.request.quick:
         return _Measured([Comparison(item, job.models[0].runtime) for item in verified])
     libraries = {**_compile_others(export, best), TUNED: export.tuned}
-    with export.leases.comparison():
+    with export.leases.timing():
         export.leases.steps.begin(COMPARING)
         comparisons = [whole_model.compare(job, item, libraries) for item in verified]
         limits = measure(export.model.target, job.request.threads) if job.device.is_local_cpu else None

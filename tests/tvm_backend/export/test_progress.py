@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from autotune.errors import Busy
+from autotune.machine import gpus
 from autotune.machine.leases import cpu_name, lease
 from autotune.processes.messages import ExportRequest
 from autotune.tvm_backend.export import progress
@@ -56,6 +58,20 @@ def test_each_step_has_its_number_and_a_wait_is_marked(monkeypatch: pytest.Monke
         ("step 2 of 2: building", False),
         ("step 2 of 2: building (4 of 9 done)", False),
     ]
+
+
+def test_a_gpu_is_timed_beside_work_on_all_cpus_but_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "pin", lambda cpus: None)
+    monkeypatch.setattr(progress, "gpu_of", lambda spec: gpus.CudaDevice(0, "A GPU", "sm_90"))
+    folder = tmp_path / "locks"
+    told: list[str] = []
+    given = request(lock_folder=str(folder), cpus=(0, 1, 2))
+    leases = Leases(given, None, Steps(lambda step, waiting=False: told.append(step), ()))  # type: ignore[arg-type]
+    with lease(folder, [cpu_name(0), cpu_name(2)], wait_s=0), leases.timing():
+        for name in (cpu_name(1), "cuda:0"):
+            with pytest.raises(Busy):
+                lease(folder, [name], wait_s=0)
+    assert not told, "nothing was waited for"
 
 
 def test_all_cpus_that_are_free_are_taken_for_what_can_be_divided(
