@@ -6,7 +6,6 @@ once and kept beside the tuning log.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,6 @@ from autotune.processes.isolate import ItemResult, isolated
 from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure
-from autotune.storage.job_files import make_folder
 from autotune.storage.room import check_room, temporary_folder
 from autotune.storage.seals import LIBRARY, seal
 
@@ -44,9 +42,7 @@ def run(stage: Stage) -> dict[str, Any]:
         DiskProblem: The disk is full. No candidate is marked as failed.
         MachineProblem: Nothing can be built on this machine. No candidate is marked as failed.
     """
-    make_folder(stage.paths.artifacts)
-    shutil.rmtree(stage.artifacts, ignore_errors=True)
-    make_folder(stage.artifacts)
+    stage.clear_artifacts()
     stage.bench.check_program()
     _, seconds = ensure_reference(stage)
     with tracked(stage) as progress:

@@ -7,7 +7,6 @@ promise that the model is fast enough. It takes a CPU for up to a minute, while 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_json, read_json
 from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.formats import JobSpec
-from autotune.storage.job_files import make_folder, read_stage
+from autotune.storage.job_files import read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import LIBRARY, file_digest, is_sealed, seal
 from autotune.storage.tuning_log import TuningLog
@@ -58,9 +57,7 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.end_round()
         return {"compiled": False}
     began = time.monotonic()
-    make_folder(stage.paths.artifacts)
-    shutil.rmtree(stage.artifacts, ignore_errors=True)
-    make_folder(stage.artifacts)
+    stage.clear_artifacts()
     library = stage.artifacts / _LIBRARY
     stage.bench.compile_model(library)
     mark = seal(LIBRARY, file_digest(library))
@@ -140,9 +137,9 @@ def _tells_more(paths: JobPaths, spec: JobSpec, config: Config, log: Logs) -> bo
 def _is_under_way(stage: Stage) -> bool:
     """Return whether another round of the job is about to be confirmed: of two that compile, the first one goes on."""
     own = stage.paths.stage(stage.file.task, stage.file.round)
-    for path in stage.paths.stage_files():
+    for path in set(stage.paths.stage_files()) - {own}:
         with contextlib.suppress(FileNotFoundError, DamagedFile):  # it has ended since, or begins again
-            kind = read_stage(stage.paths, path, stage.spec).kind if path != own else "search"
+            kind = read_stage(stage.paths, path, stage.spec).kind
             if kind == "confirm" or (kind == "compile" and (stage.file.kind != "compile" or path < own)):
                 return True
     return False

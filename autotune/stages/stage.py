@@ -15,7 +15,7 @@ from autotune.errors import DamagedFile
 from autotune.processes.messages import RunStage
 from autotune.storage import atomic, formats
 from autotune.storage.formats import Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
-from autotune.storage.job_files import read_spec, read_stage
+from autotune.storage.job_files import make_folder, read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
@@ -108,6 +108,16 @@ class Stage:
     def artifacts(self) -> Path:
         """The folder of the libraries of this round."""
         return self.paths.artifacts_of(self.file.task, self.file.round)
+
+    def clear_artifacts(self) -> None:
+        """Make the folder of the libraries of this round, empty.
+
+        Raises:
+            DiskProblem: It could not be made.
+        """
+        make_folder(self.paths.artifacts)
+        shutil.rmtree(self.artifacts, ignore_errors=True)
+        make_folder(self.artifacts)
 
     @cached_property
     def program(self) -> IRModule:

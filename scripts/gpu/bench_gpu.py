@@ -54,11 +54,10 @@ TOLERANCE = 2e-2  # that of fp16: what is left out computes something else, and 
 
 @dataclass
 class Network:
-    """An export, the inputs that all ways get, what is right, and what was seen."""
+    """An export, the folder with the inputs of all ways, what is right, and what was seen."""
 
     export: Export
     folder: Path
-    arrays: runners.Arrays
     reference: runners.Arrays
     ways: list[str]
     left_out: dict[str, str]
@@ -74,7 +73,7 @@ class Network:
         feed = {**dict(zip(names, arrays, strict=True)), **runners.constant_inputs(session, export.report["values"])}
         lacking = lacks()
         ways = [name for name in TITLES if name not in lacking]
-        return cls(export, folder, arrays, list(session.run(None, feed)), ways, lacking)
+        return cls(export, folder, list(session.run(None, feed)), ways, lacking)
 
     @property
     def name(self) -> str:

@@ -118,7 +118,7 @@ class Kernel:
         scores = score(drawn)
         best: dict[int, float] = {}
         for index, (instructions, _) in enumerate(knobs.sketches()):
-            shares = (shares_of(instructions) or [1])[0]
+            shares = shares_of(instructions)
             best[shares] = max(best.get(shares, 1e-9), *scores[drawn[:, 0] == index])
         return best
 

@@ -43,7 +43,7 @@ step() {
     [ -f "$results/$name.txt" ] && { echo "== $name: done before"; return 0; }
     [ "$left" -gt 10 ] || { echo "== $name: no time left in this part; call it again"; unfinished=1; return; }
     # The command may be a function, which `timeout` cannot call.
-    export -f autotune submit all tune together exported
+    export -f autotune job_of submit all tune together exported
     if results=$results python=$python tune_s=$tune_s turns=$turns networks=$networks \
         timeout --kill-after=10 "$left" bash -o pipefail -c '"$@"' step "$@" >"$results/$name.part" 2>&1; then
         mv "$results/$name.part" "$results/$name.txt"
@@ -57,14 +57,22 @@ step() {
     [ -z "${KEEP:-}" ] || keep "$KEEP"
 }
 
+# job_of NETWORK[:PRECISION[:TRIALS]]
+job_of() {
+    local network precision
+    IFS=: read -r network precision _ <<<"$1"
+    echo "$network-${precision:-fp32}"
+}
+
 # submit NETWORK[:PRECISION[:TRIALS]]: a job named NETWORK-PRECISION, unless it is there
 submit() {
-    local network precision trials
+    local network precision trials job
+    job=$(job_of "$1")
     IFS=: read -r network precision trials <<<"$1"
-    autotune status "$network-${precision:=fp32}" >/dev/null 2>&1 && return
-    "$python" scripts/gpu/models.py "$network" --output "$results/models/$precision" &&
-        autotune submit "$results/models/$precision/$network.onnx" --name "$network-$precision" --target cuda \
-            --precision "$precision" --trials "${trials:-320}" --trials-per-round 16
+    autotune status "$job" >/dev/null 2>&1 && return
+    "$python" scripts/gpu/models.py "$network" --output "$results/models/$job" &&
+        autotune submit "$results/models/$job/$network.onnx" --name "$job" --target cuda \
+            --precision "${precision:-fp32}" --trials "${trials:-320}" --trials-per-round 16
 }
 
 # all COMMAND...: run it for each network at the same time
@@ -75,18 +83,14 @@ all() {
     return $failed
 }
 
-# tune NETWORK: an fp32 job from submit to a verified export
-tune() {
-    local name=${1%%:*}-fp32
-    submit "$1" && autotune daemon run --drain && autotune export "$name" --output "$results/exports/$name"
-}
+# tune NETWORK: from submit to a verified export
+tune() { submit "$1" && autotune daemon run --drain && exported "$1"; }
 
 # exported NETWORK[:PRECISION...]
 exported() {
-    local network precision
-    IFS=: read -r network precision _ <<<"$1"
-    network=$network-${precision:-fp32}
-    autotune export "$network" --output "$results/exports/$network" 2>&1 | sed "s/^/$network: /"
+    local job
+    job=$(job_of "$1")
+    autotune export "$job" --output "$results/exports/$job" 2>&1 | sed "s/^/$job: /"
 }
 
 # together: tune all jobs for a while; what the daemon had under way when it is told to end is in the tuning logs
@@ -117,10 +121,7 @@ part_B() {
 }
 part_C() {
     local folders=()
-    mapfile -t folders < <(for name in $networks; do
-        IFS=: read -r network precision _ <<<"$name"
-        echo "$results/exports/$network-${precision:-fp32}"
-    done)
+    mapfile -t folders < <(for network in $networks; do echo "$results/exports/$(job_of "$network")"; done)
     step submitted all submit
     step tuned together
     step rates bash -c '"$python" scripts/gpu/rates.py "$@" --workspace "$results/workspace"' rates "${folders[@]##*/}"

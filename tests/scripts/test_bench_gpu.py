@@ -17,7 +17,7 @@ def bench(load_script: Callable[[str], ModuleType]) -> ModuleType:
 
 def network(bench: ModuleType, times: dict[str, list[float]], left_out: dict[str, str]) -> Any:
     export = bench.Export(Path("net"), {"name": "net", "precision": "fp16"})
-    return bench.Network(export, Path("."), [], [], list(times), left_out, times)
+    return bench.Network(export, Path("."), [], list(times), left_out, times)
 
 
 def test_each_way_has_its_times_and_ratios_are_those_of_neighbours(bench: ModuleType) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,44 +13,13 @@ from autotune.config import Config
 from autotune.devices import Simulated
 from autotune.stages import compile, confirm
 from autotune.stages.on_simulated import SimulatedBench
-from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
-from autotune.storage.formats import StageFile, Trial
+from autotune.storage.formats import StageFile
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.tuning_log import TuningLog
 
-Make = Callable[..., JobPaths]
-
-
-@pytest.fixture
-def know(workspace: Workspace) -> Callable[..., None]:
-    """Adds a trial of a task to the logs of simulated devices."""
-
-    def know(task: int, time_us: float) -> None:
-        log = TuningLog(workspace.tuning_log("simulated-test", f"{task:016x}").records)
-        log.add([Trial(f"{task}-{time_us:g}", [], [], (time_us,), None, "0009-other", 0, 0.0)])
-
-    return know
-
-
-def stage_of(workspace: Workspace, paths: JobPaths) -> Stage:
-    paths.stage(0, 0).unlink(missing_ok=True)
-    file = StageFile(0, 3, "compile")
-    formats.write(paths.stage(0, 3), file)
-    return Stage(workspace, paths, read_spec(paths), Config(), file, (0,))
-
-
-def kinds(paths: JobPaths) -> list[Any]:
-    return [(file.task, file.round, file.kind) for file in (formats.read(StageFile, at) for at in paths.stage_files())]
-
-
-@pytest.fixture
-def job(make_job: Make, simulate: Callable[..., None]) -> Callable[[float], JobPaths]:
-    """A job of two tasks, with weights of 1 and 2, that has to take so many milliseconds."""
-    simulate(speed=1000.0)
-    return lambda stop_at_ms: make_job(target="simulated", stop_at_ms=stop_at_ms)
+from .conftest import Make, kinds, stage_of
 
 
 def confirmed(workspace: Workspace, paths: JobPaths) -> dict[str, Any]:

@@ -107,13 +107,15 @@ class Leases:
             pin(self.request.cpus)
             yield max(1, count)
 
-    def _cpu(self) -> Lease:
-        names = [cpu_name(cpu) for cpu in self.request.cpus]
-        for name in names:
+    def _cpu(self, *devices: str) -> Lease:
+        """Wait for a CPU, and for devices besides it."""
+        for cpu in self.request.cpus:
             with contextlib.suppress(Busy):
-                return lease(self._folder, [name], wait_s=0)
-        self.steps.wait("a CPU")
-        return lease_one(self._folder, names)
+                return lease(self._folder, [cpu_name(cpu), *devices], wait_s=0)
+        self.steps.wait(" and ".join([*devices, "a CPU"]))
+        if devices:
+            return lease(self._folder, [cpu_name(self.request.cpus[-1]), *devices], wait_s=-1)
+        return lease_one(self._folder, list(map(cpu_name, self.request.cpus)))
 
     @contextlib.contextmanager
     def all_to_measure_on(self) -> Iterator[None]:
@@ -145,18 +147,13 @@ class Leases:
     def timing(self) -> Iterator[None]:
         """Wait for what the library and its kernels are timed on: a GPU needs but one CPU, which launches them."""
         gpu = gpu_of(self.spec)
-        with self._a_cpu_and(gpu_name(gpu)) if gpu is not None else self.comparison():
-            if gpu is not None:
-                pin(self.request.cpus)
+        if gpu is None:
+            with self.comparison():
+                yield
+            return
+        with self._cpu(gpu_name(gpu)):
+            pin(self.request.cpus)
             yield
-
-    def _a_cpu_and(self, device: str) -> Lease:
-        pairs = [[cpu_name(cpu), device] for cpu in self.request.cpus]
-        for names in pairs:
-            with contextlib.suppress(Busy):
-                return lease(self._folder, names, wait_s=0)
-        self.steps.wait(f"{device} and a CPU")
-        return lease(self._folder, pairs[-1], wait_s=-1)
 
     @property
     def _folder(self) -> Path:

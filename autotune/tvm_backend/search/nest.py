@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.search.design_space import before_postprocessing, sampled
+from autotune.tvm_backend.search.split_reduction import extents_of_product
 from autotune.tvm_backend.search.tiled_block import Einsum, Numbers, TiledSketch
 from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import IRModule, PlainInstruction, PlainTrace, Target
@@ -106,6 +107,11 @@ class NestFeatures:
         self._vectors = vector_registers(target)
         self._sketches: dict[str, TiledSketch | None] = {}
         self._einsums: dict[tuple[str, tuple[int, int] | None], Einsum] = {}
+
+    @cached_property
+    def product(self) -> tuple[int, int] | None:
+        """What `extents_of_product` returns of the program, which is read once."""
+        return extents_of_product(self.program)
 
     def sketch(self, instructions: Sequence[PlainInstruction]) -> TiledSketch | None:
         """Return what `rows` needs of a sketch; None for a sketch that has no such features."""

@@ -21,7 +21,6 @@ from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.occupancy import STRUCTURE, GpuLimits, gpu_throughput
-from autotune.tvm_backend.search.split_reduction import extents_of_product
 from autotune.tvm_backend.search.tensor_cores import TensorNests, TensorSketch, tensor_throughput
 from autotune.tvm_backend.types import PlainInstruction
 
@@ -83,7 +82,7 @@ def judge_of(nests: NestFeatures, instructions: Sequence[PlainInstruction]) -> J
     if sketch is not None and sketch.structure == STRUCTURE:
         return lambda decisions: gpu_throughput(nests.nests(sketch, decisions), limits)
     on_tensor_cores = TensorSketch.read(instructions)
-    extents = extents_of_product(nests.program)
+    extents = nests.product
     if on_tensor_cores is None or extents is None:
         return None
 

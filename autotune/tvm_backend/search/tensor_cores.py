@@ -115,8 +115,8 @@ class TensorSketch:
         fetches = [inputs[1] for inputs in _annotated(instructions, "meta_schedule.cooperative_fetch")]
         widths = [(places[name], tuple(map(int, samples[places[name]][2][0]))) for name in fetches[-2:]]
         stages = [max(inputs[1]) for inputs in _annotated(instructions, "software_pipeline_stage")]
-        shared = (shares_of(instructions) or [1])[0]
-        return cls(fragments, tuple(place for place, _ in tiles), tuple(widths), max(stages, default=0), shared)
+        ahead = max(stages, default=0)
+        return cls(fragments, tuple(place for place, _ in tiles), tuple(widths), ahead, shares_of(instructions))
 
 
 def _annotated(instructions: Sequence[PlainInstruction], name: str) -> list[Any]:
@@ -129,11 +129,11 @@ def _fragments(instructions: Sequence[PlainInstruction]) -> Fragments | None:
     return next(named, None)
 
 
-def shares_of(instructions: Sequence[PlainInstruction]) -> list[int]:
-    """The numbers by which a loop is split whose terms several blocks share."""
+def shares_of(instructions: Sequence[PlainInstruction]) -> int:
+    """Return how many blocks share a sum in a sketch; 1 where none does."""
     factored = {item[1][0] for item in instructions if item[0] == "RFactor"}
     splits = (item for item in instructions if item[0] == "Split" and item[3][0] in factored)
-    return [int(item[1][1]) for item in splits]
+    return next((int(item[1][1]) for item in splits), 1)
 
 
 @dataclass(frozen=True)
