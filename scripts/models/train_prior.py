@@ -8,6 +8,11 @@ the model of all trials is written, five models are trained on four fifths of th
 the remaining fifth. With `--start` all models are trained on top of an older prior, and that alone ranks them, too. It
 prints three numbers: `rank` is Spearman's correlation, `best of 4` the relative throughput of the best of the four
 trials ranked highest, and `chance` that of four trials drawn at random.
+
+A prior that was trained on random schedules alone is wrong about the best ones, which random schedules are far from,
+and a search goes where the prior is too hopeful. So the trials of a second workspace are those of searches that start
+from it (`--strategy beam`), and the next prior is trained on top of it. That is DAgger (Ross, Gordon and Bagnell,
+AISTATS 2011).
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from autotune.tvm_backend.search.cost_model import Array, CostModel
 FOLDS = 5
 FIRST = 4
 LEAST = 8
+TREES = 400
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> TaskTrials:
 
 def train(tasks: Sequence[TaskTrials], start: CostModel | None) -> CostModel:
     rows = [row for task in tasks for row in task.rows]
-    return CostModel.train(rows, np.concatenate([task.throughput for task in tasks]), start)
+    return CostModel.train(rows, np.concatenate([task.throughput for task in tasks]), start, TREES)
 
 
 def judge(name: str, tasks: Sequence[TaskTrials], model_of: Callable[[Sequence[TaskTrials]], CostModel]) -> None:
