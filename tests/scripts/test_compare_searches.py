@@ -22,11 +22,10 @@ def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
 def tuned(folder: Path, times: Sequence[float]) -> Path:
     """A workspace with the trials of one task; a time of 0 is a failed trial."""
     log = TuningLog(Workspace(folder).tuning_log("llvm", "a" * 16).records)
-    failure = Failure("measure", "error", "broken")
-    log.add(
-        Trial(f"{number:016}", [[], []], [], (time,) if time else (), None if time else failure, "1-net", 0, float(number))
-        for number, time in enumerate(times)
-    )
+    broken = Failure("measure", "error", "broken")
+    for number, time in enumerate(times):
+        outcome = ((time,), None) if time else ((), broken)
+        log.add([Trial(f"{number:016}", [[], []], [], *outcome, "1-net", 0, float(number))])
     return folder
 
 
