@@ -67,8 +67,8 @@ class Confirmation:
     @classmethod
     def of(cls, entries: Sequence[EntryTimes], took_s: float) -> Confirmation:
         """Return what was found just now."""
-        slowest = tuple(round(max(times), 4) for times in zip(*(entry.times_ms for entry in entries), strict=True))
-        estimate_ms = round(max(entry.tasks_ms for entry in entries), 4)
+        slowest = tuple(max(times) for times in zip(*(entry.times_ms for entry in entries), strict=True))
+        estimate_ms = max(entry.tasks_ms for entry in entries)
         return cls(slowest, estimate_ms, time.time(), "", round(took_s, 3), tuple(entries))
 
     @property

@@ -34,7 +34,7 @@ def test_a_level_is_written_down_met_or_not_and_the_round_ends(workspace: Worksp
     know(0, 1000.0)
     know(1, 1400.0)
     summary = confirmed(workspace, paths)
-    assert summary["met"] is False and summary["latency_ms"] > 4.0 and summary["estimate_ms"] == 3.8
+    assert summary["met"] is False and summary["latency_ms"] > 4.0 and summary["estimate_ms"] == pytest.approx(3.8)
     assert (0, 4, "search") in kinds(paths) and (0, 3, "confirm") not in kinds(paths)
     last = read_confirmation(paths)
     assert last is not None and last.latency_ms == summary["latency_ms"]
@@ -121,3 +121,18 @@ def test_the_reference_is_timed_once(
     assert last is not None and last.entries == (EntryTimes("main", (2.0, 2.5, 9.0), 1.5, "onnxruntime", 1.5),)
     assert last.entries[0].outside_ms == 1.0
     assert asked == [(3, True), (3, False)]
+
+
+def test_a_model_whose_tasks_take_nanoseconds_is_confirmed_once(
+    workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_model(_: Any, library: Any, tasks_ms: Any, processes: int, reference: bool) -> list[EntryTimes]:
+        return [EntryTimes("main", (0.006, 0.007, 0.006), tasks_ms[0])]
+
+    monkeypatch.setattr(Simulated, "runs_models", True)
+    monkeypatch.setattr(SimulatedBench, "time_model", time_model)
+    paths = make_job(target="simulated", trials=2)
+    know(0, 0.06)
+    know(1, 0.05)
+    confirmed(workspace, paths)
+    assert (0, 3, "compile") not in kinds(paths)

@@ -318,5 +318,5 @@ def _time_entry(
             times = comparison.time(timing.processes * TIMINGS, without={model.runtime}, longest_s=_EARLY_S)
     ours_ms = tuple(round(value, 5) for value in times[TUNED].turns_ms)
     if model.runtime not in times:
-        return EntryTimes(entry.name, ours_ms, round(sum_ms, 5))
-    return EntryTimes(entry.name, ours_ms, round(sum_ms, 5), model.runtime, round(times[model.runtime].median_ms, 5))
+        return EntryTimes(entry.name, ours_ms, sum_ms)
+    return EntryTimes(entry.name, ours_ms, sum_ms, model.runtime, round(times[model.runtime].median_ms, 5))
