@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from autotune.storage.leftovers import leftovers, temporaries
 from autotune.storage.paths import JobPaths, Workspace
+
+
+@pytest.fixture(autouse=True)
+def no_litter_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's folder for temporary files is empty."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
 
 def leave(path: Path, hours: float, folder: bool = False) -> Path:
