@@ -18,9 +18,9 @@ from autotune.tvm_backend.passes.rewrite import (
     Rewriter,
     is_tensor_constant,
     op_name,
-    readers,
     rewrite_and_clean,
     static_shape,
+    variables,
 )
 from autotune.tvm_backend.types import Expr, IRModule, Var
 
@@ -52,7 +52,7 @@ class _Sinker(Rewriter):
         self._values: dict[Var, Expr] = {}
         self._sources: dict[Var, tuple[Expr, Axes]] = {}
         self._permuted: dict[tuple[Var, Axes], Expr] = {}
-        self._readers = readers(self.function)
+        self._above_inverse: dict[Axes, set[Var]] = {}
 
     def visit(self, var: Var, value: Expr) -> None:
         self._values[var] = value
@@ -133,16 +133,18 @@ class _Sinker(Rewriter):
 
     def _vanishes(self, var: Var, axes: Axes) -> bool:
         """Whether a permutation meets its inverse below a variable."""
-        seen = {var}
-        left = [var]
-        while left:
-            for reader, value in self._readers.get(left.pop(), ()):
-                if self._ends(value, axes):
-                    return True
-                if reader not in seen and _sinks(value, axes):
-                    seen.add(reader)
-                    left.append(reader)
-        return False
+        if axes not in self._above_inverse:
+            self._above_inverse[axes] = self._all_above_inverse(axes)
+        return var in self._above_inverse[axes]
+
+    def _all_above_inverse(self, axes: Axes) -> set[Var]:
+        """The variables below which a permutation meets its inverse, whichever of them it permutes."""
+        above: set[Var] = set()
+        bindings = [item for block in self.function.body.blocks for item in block.bindings]
+        for item in reversed(bindings):
+            if self._ends(item.value, axes) or (item.var in above and _sinks(item.value, axes)):
+                above.update(variables(item.value))
+        return above
 
     def _ends(self, value: Expr, axes: Axes) -> bool:
         return op_name(value) == _PERMUTATION and _is_identity(_after(axes, axes_of(value)))
