@@ -40,3 +40,12 @@ def test_a_search_that_finds_the_best_first_is_at_its_end_at_once(
     assert rows[0] == "1 tasks with 24 trials"
     assert "| 1 | 4.00 | 1.00 | 0.50 |" in rows
     assert "| 24 | 1.00 | 1.00 | 2.00 |" in rows
+
+
+def test_workspaces_that_have_no_such_task_in_common_are_refused(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = tuned(tmp_path / "few", [1.0] * 7), tuned(tmp_path / "many", [1.0] * 24)
+    monkeypatch.setattr(sys, "argv", ["compare_searches.py", str(few), str(many), "--trials", "8"])
+    with pytest.raises(SystemExit, match="no task has 8 trials in both"):
+        script.main()
