@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.config import Config
+from autotune.device_settings import DeviceSettings
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import StageFile, Trial
@@ -29,11 +30,14 @@ def know(workspace: Workspace) -> Callable[..., None]:
     return know
 
 
+AT_ONCE = Config(devices={"gpu0": DeviceSettings(speed=1000.0)})  # what it simulates takes no time
+
+
 def stage_of(workspace: Workspace, paths: JobPaths) -> Stage:
     paths.stage(0, 0).unlink(missing_ok=True)
     file = StageFile(0, 3, "compile")
     formats.write(paths.stage(0, 3), file)
-    return Stage(workspace, paths, read_spec(paths), Config(), file, (0,))
+    return Stage(workspace, paths, read_spec(paths), AT_ONCE, file, (0,))
 
 
 def kinds(paths: JobPaths) -> list[Any]:

@@ -192,18 +192,18 @@ def test_what_follows_a_convolution_is_a_part_of_its_kernel(compiled, cpu):
     assert error < _ROUNDED
 
 
-def test_a_hundred_and_fifty_layers_one_after_the_other(compiled, cpu):
+def test_sixty_layers_one_after_the_other(compiled, cpu):
     net = Network((1, 16, 4, 4))
-    for _ in range(150):
+    for _ in range(60):
         net.conv(16, 16, 1)
     names, _ = compiled(net, cpu)
     assert names == ["bfloat16_conv2d", "bfloat16_conv2d", "reshape_transpose"], "the last layer writes float32"
 
 
-def test_a_hundred_and_fifty_layers_with_a_split_after_each(compiled, cpu):
+def test_sixty_layers_with_a_split_after_each(compiled, cpu):
     net = Network((1, 16, 2, 2))
     halves = net.constant(np.array([16, 16], np.int64))
-    for number in range(150):
+    for number in range(60):
         part = f"part{number}"
         net.nodes.append(helper.make_node("Split", [net.conv(16, 32, 1), halves], [part, f"rest{number}"], axis=1))
         net.last = part
