@@ -122,10 +122,11 @@ def _register() -> None:
 
 
 def _register_for_gpus() -> None:
-    from autotune.tvm_backend.cuda import tf32
+    from autotune.tvm_backend.cuda import wmma
 
     with _stacks_without_source():
-        tf32.register()
+        for operands in (wmma.TF32, wmma.BF16):
+            wmma.register(operands)
 
 
 @contextlib.contextmanager

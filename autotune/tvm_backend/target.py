@@ -23,7 +23,7 @@ from autotune.tvm_backend.types import Target
 _LISTS = ("keys", "libs", "mattr")  # options of a target that have several values
 DEFAULT_CUDA_ARCH = "sm_80"
 # The first architectures for whose tensor cores there are rules: those of MetaSchedule, and ours.
-_FIRST_TENSOR_CORES: Mapping[Precision, int] = {"fp16": 75, "tf32": 80}
+_FIRST_TENSOR_CORES: Mapping[Precision, int] = {"fp16": 75, "tf32": 80, "bf16": 80}
 # With the suffix TVM takes the architecture for one without tensor cores, and nothing that it generates needs it.
 _ARCH_VARIANT = re.compile(r"(sm_\d+)[af]")
 _CUDA_LIMITS = {
@@ -97,7 +97,7 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
 
 
 def check_tensor_cores(description: Mapping[str, Any], precision: Precision) -> None:
-    """Check that a target is a GPU whose tensor cores compute in a precision, fp16 or tf32.
+    """Check that a target is a GPU whose tensor cores compute in a precision: fp16, tf32 or bf16.
 
     Raises:
         BadTarget: It is not.

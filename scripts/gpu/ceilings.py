@@ -45,6 +45,7 @@ def products() -> None:
         ("fp32", torch.float32, False),
         ("TF32", torch.float32, True),
         ("fp16", torch.float16, False),
+        ("bf16", torch.bfloat16, False),
     ):
         torch.backends.cuda.matmul.allow_tf32 = tf32
         a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=dtype) for _ in range(2))

@@ -108,9 +108,13 @@ def tasks() -> dict[str, Callable[[], Any]]:
         "few_rows_fp32": lambda: product("float32", 16, 512),  # some schedules split the sum among blocks
         "few_rows_fp16": lambda: product("float16", 16, 512),
         "product_tf32": lambda: product("float32"),
+        "few_rows_tf32": lambda: product("float32", 16, 512),
+        "product_bf16": lambda: product("bfloat16"),
+        "few_rows_bf16": lambda: product("bfloat16", 16, 512),
         "convolution": lambda: convolution("NCHW", "OIHW"),
         "convolution_fp16": lambda: convolution("NHWC", "OHWI", "float16"),
         "convolution_tf32": lambda: convolution("NHWC", "OHWI"),
+        "convolution_bf16": lambda: convolution("NHWC", "OHWI", "bfloat16"),
         "depthwise": depthwise,
         "softmax": softmax,
         "layer_norm": layer_norm,
@@ -145,16 +149,23 @@ def cuda_target() -> tuple[dict[str, Any], Any]:
     return description, tvm_target(description)
 
 
-def program_of(tensors: Any, *, in_tf32: bool = False) -> Any:
-    """The program of a task without a schedule."""
+def program_of(kind: str) -> Any:
+    """The program of a kind of task without a schedule."""
     import tvm
     from tvm import te
 
     from autotune.tvm_backend.cuda import tf32
 
-    function = te.create_prim_func(tensors).with_attr("global_symbol", "main")
+    function = te.create_prim_func(tasks()[kind]()).with_attr("global_symbol", "main")
     program = tvm.IRModule({"main": function})
-    return tf32.allow(program) if in_tf32 else program
+    return tf32.allow(program) if kind.endswith(tf32.TF32.name) else program
+
+
+def mark_of(kind: str) -> str:
+    """What the traces of those schedules have that matter: of a kind in TF32 or bf16, only those on tensor cores."""
+    from autotune.tvm_backend.cuda import wmma
+
+    return next((item.mark for item in (wmma.TF32, wmma.BF16) if kind.endswith(item.mark)), "")
 
 
 def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:
@@ -193,15 +204,14 @@ class Checker:
         for sanitizer in ("thread", "address"):
             check.compile_parts(folder / sanitizer, sanitizer)  # type: ignore[arg-type]
 
-    def kind(self, tensors: Any, in_tf32: bool, count: int) -> Tally:
-        """Check random schedules of one task, or those of its schedules that are in TF32."""
-        from autotune.tvm_backend.cuda import tf32
+    def kind(self, kind: str, count: int) -> Tally:
+        """Check random schedules of one kind of task."""
         from autotune.tvm_backend.kernels import verify
 
-        program = program_of(tensors, in_tf32=in_tf32)
+        program = program_of(kind)
         truth = verify.compute(program, self.description["host"])
         tally = Tally()
-        for scheduled in schedules(program, self.target, count, tf32.MARK if in_tf32 else ""):
+        for scheduled in schedules(program, self.target, count, mark_of(kind)):
             tally.schedules += 1
             self._one(scheduled, truth, tally)
         return tally
@@ -293,11 +303,11 @@ def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
     load_for_tuning("cuda", ())
     checker = Checker(folder, StandIn(folder, folder / "gpus"), mutants)
     tallies: dict[str, Tally] = {}
-    for kind, tensors in tasks().items():
+    for kind in tasks():
         if kinds and kind not in kinds:
             continue
         begun = time.monotonic()
-        tallies[kind] = checker.kind(tensors(), kind.endswith("tf32"), count)
+        tallies[kind] = checker.kind(kind, count)
         print(table({kind: tallies[kind]}).splitlines()[-1], f"{time.monotonic() - begun:.0f} s", file=sys.stderr)
         for problem in tallies[kind].problems:
             print(f"  {problem}", file=sys.stderr)

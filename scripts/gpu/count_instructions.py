@@ -21,11 +21,10 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from check_schedules import build, cuda_target, program_of, schedules, tasks
+from check_schedules import build, cuda_target, mark_of, program_of, schedules
 
 INSTRUCTIONS = ("HMMA.16816", "HMMA.1688", "HMMA.1684", "LDSM", "LDGSTS", "FFMA")
 
@@ -52,7 +51,7 @@ def main() -> None:
     refusals = list[str]()
     print(f"| task | compiled | refused | {' | '.join(INSTRUCTIONS)} |\n|---|{'---:|' * (2 + len(INSTRUCTIONS))}")
     for kind in given.kinds:
-        done = count(tasks()[kind](), kind.endswith("tf32"), given.schedules, disassembler)
+        done = count(kind, given.schedules, disassembler)
         cells = (done.compiled, len(done.refusals), *(done.having[name] for name in INSTRUCTIONS))
         print(f"| {kind} | {' | '.join(map(str, cells))} |", flush=True)
         refusals += [f"{kind}: {problem}" for problem in done.refusals]
@@ -66,17 +65,16 @@ def find_disassembler() -> str:
     return path or sys.exit("there is no nvdisasm in PATH; run: pip install nvidia-cuda-nvdisasm")
 
 
-def count(tensors: Any, in_tf32: bool, wanted: int, disassembler: str) -> Count:
-    """Compile random schedules of a task, or those of its schedules that are in TF32."""
+def count(kind: str, wanted: int, disassembler: str) -> Count:
+    """Compile random schedules of a kind of task."""
     from autotune.errors import one_line
-    from autotune.tvm_backend.cuda import tf32
 
     _, target = cuda_target()
-    program = program_of(tensors, in_tf32=in_tf32)
+    program = program_of(kind)
     done = Count()
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "kernel.so")
-        for scheduled in schedules(program, target, wanted, tf32.MARK if in_tf32 else ""):
+        for scheduled in schedules(program, target, wanted, mark_of(kind)):
             try:
                 _, code = build(scheduled, target, library)
             except RuntimeError as error:

@@ -29,12 +29,12 @@ from autotune.tvm_backend.load import load_for_tuning
 
 MULTIPROCESSORS = 132
 FP32_GFLOPS = 67e3
-TENSOR_GFLOPS = {"tf32": 494.5e3, "fp16": 989e3}
+TENSOR_GFLOPS = {"tf32": 494.5e3, "fp16": 989e3, "bf16": 989e3}
 GB_PER_S = 3350.0
 STARTED_US = 2.0  # of a kernel in a graph, from the end of the one before
 DRAWN = 3000
 
-Precision = Literal["fp32", "tf32", "fp16"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True)

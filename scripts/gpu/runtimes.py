@@ -2,7 +2,7 @@
 """The process of a comparison on a GPU: `timed_process`, with torch in four ways and ONNX Runtime's CUDA provider.
 
 `bench_gpu.py` starts it. The environment says whether they may use TF32 (BENCH_TF32) and whether torch computes
-in fp16 (BENCH_HALF).
+in another type (BENCH_HALF: float16 or bfloat16).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process
 
-TF32, HALF = (bool(os.environ.get(name)) for name in ("BENCH_TF32", "BENCH_HALF"))
+TF32 = bool(os.environ.get("BENCH_TF32"))
+HALF = os.environ.get("BENCH_HALF", "")
 
 
 @dataclass
@@ -60,8 +61,9 @@ def torch_in(way: str) -> Callable[[Mapping[str, Any], timed_process.Arrays], To
         module = _module(Path(request["model"])).to(device)
         inputs = [torch.from_numpy(array.copy()).to(device) for array in arrays.values()]
         if HALF:
-            module = module.half()
-            inputs = [tensor.half() if tensor.is_floating_point() else tensor for tensor in inputs]
+            dtype = getattr(torch, HALF)
+            module = module.to(dtype)
+            inputs = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in inputs]
         if way.startswith("compile"):
             module = torch.compile(module, mode="reduce-overhead" if way == "compile_graph" else "default")
 

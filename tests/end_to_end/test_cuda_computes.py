@@ -48,6 +48,10 @@ def product(net: Any) -> Any:
     return net.matmul(net.input("input", 64, 64), net.input("other", 64, 64))
 
 
+def dense(net: Any) -> Any:
+    return net.gelu(net.dense(net.input("input", 32, 64), 48))
+
+
 def depthwise(net: Any) -> Any:
     return net.relu6(net.conv_bn(net.input("input", 16, 14, 14), 16, 3, groups=16))
 
@@ -59,9 +63,10 @@ def transformer(net: Any) -> Any:
 
 
 FP16_TOLERANCE = 2e-2
+BF16_TOLERANCE = 5e-2
 FP32_TOLERANCE = 1e-4
 TF32_TOLERANCE = 1e-2
-TRIALS = {"networks": 28, "product": 4, "image": 4}
+TRIALS = {"networks": 28, "product": 4, "image": 4, "dense": 4}
 NETWORKS: dict[str, Callable[[Any], Any]] = {
     "mlp": make_models.mlp,
     "tiny_cnn": make_models.tiny_cnn,
@@ -89,7 +94,7 @@ def all_in_one() -> onnx.ModelProto:
 
 @pytest.fixture(scope="session")
 def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
-    """A workspace in which all networks were tuned in fp32, a product in fp16, and a convolution in TF32."""
+    """A workspace in which all networks were tuned in fp32, and others on tensor cores."""
 
     def make(folder: Path) -> None:
         user = make_user(folder)
@@ -97,7 +102,8 @@ def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
         onnx.save(all_in_one(), str(folder / "networks.onnx"))
         onnx.save(model_of("product", product), str(folder / "product.onnx"))
         onnx.save(model_of("image", convolution), str(folder / "image.onnx"))
-        for name, precision in ("networks", "fp32"), ("product", "fp16"), ("image", "tf32"):
+        onnx.save(model_of("dense", dense), str(folder / "dense.onnx"))
+        for name, precision in ("networks", "fp32"), ("product", "fp16"), ("image", "tf32"), ("dense", "bf16"):
             budget = ("--trials", TRIALS[name], "--trials-per-round", 2)
             user.ok("submit", folder / f"{name}.onnx", "--target", "cuda", "--precision", precision, *budget)
         user.ok("daemon", "run", "--drain")
@@ -108,7 +114,12 @@ def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
 
 @pytest.mark.parametrize(
     ("name", "outputs", "tolerance"),
-    [("networks", 6, FP32_TOLERANCE), ("product", 1, FP16_TOLERANCE), ("image", 1, TF32_TOLERANCE)],
+    [
+        ("networks", 6, FP32_TOLERANCE),
+        ("product", 1, FP16_TOLERANCE),
+        ("image", 1, TF32_TOLERANCE),
+        ("dense", 1, BF16_TOLERANCE),
+    ],
 )
 def test_a_library_for_a_gpu_computes_what_onnx_runtime_does(tuned, computing_gpu, name, outputs, tolerance, tmp_path):
     assert len(onnx.load(str(tuned.root / f"{name}.onnx")).graph.output) == outputs

@@ -24,7 +24,7 @@ def test_tensor_cores_multiply_in_sixteen_terms_and_load_matrices_whole(script):
         disassembler = script.find_disassembler()
     except SystemExit as end:
         pytest.skip(str(end))
-    done = script.count(script.tasks()["few_rows_fp16"](), False, 2, disassembler)
+    done = script.count("few_rows_fp16", 2, disassembler)
     assert (done.compiled, done.refusals) == (2, [])
     assert done.having["HMMA.16816"] == done.having["LDSM"] == 2
 
@@ -34,5 +34,5 @@ def test_what_a_compiler_refuses_is_counted(script, monkeypatch):
         raise RuntimeError("no matching function")
 
     monkeypatch.setattr(script, "build", refuse)
-    done = script.count(script.tasks()["few_rows_fp16"](), False, 2, "nvdisasm")
+    done = script.count("few_rows_fp16", 2, "nvdisasm")
     assert (done.compiled, done.refusals) == (0, ["no matching function"] * 2)

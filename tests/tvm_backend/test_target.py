@@ -70,7 +70,7 @@ def test_an_architecture_with_a_suffix_is_the_one_that_tvm_knows():
 
 
 @pytest.mark.parametrize("arch", ["sm_70", "", None])
-@pytest.mark.parametrize(("precision", "least"), [("fp16", "sm_75"), ("tf32", "sm_80")])
+@pytest.mark.parametrize(("precision", "least"), [("fp16", "sm_75"), ("tf32", "sm_80"), ("bf16", "sm_80")])
 def test_a_precision_of_tensor_cores_needs_those_that_compute_in_it(arch, precision, least):
     check_tensor_cores({"kind": "cuda", "arch": least}, precision)
     with pytest.raises(BadTarget, match=f"--precision {precision} is for tensor cores, which are used from {least} on"):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal
 
 from autotune.errors import MachineProblem, one_line
@@ -31,24 +32,9 @@ static __device__ inline uint4 make_uint4(Half a, Half b, Half c, Half d, Half e
   return both.packed;
 }
 """
-# The fragments that `autotune.tvm_backend.cuda.tf32` has TVM write. Loading them rounds.
-TF32_FRAGMENTS = """\
-#include <mma.h>
-namespace nvcuda {
-namespace wmma {
-template <class Use, class Layout>
-class fragment<Use, 16, 16, 8, half, Layout> : public fragment<Use, 16, 16, 8, precision::tf32, Layout> {};
-template <class Use, class Layout>
-static __device__ inline void load_matrix_sync(fragment<Use, 16, 16, 8, half, Layout>& matrix, const float* memory,
-                                               unsigned stride) {
-  fragment<Use, 16, 16, 8, precision::tf32, Layout>& same = matrix;
-  load_matrix_sync(same, memory, stride);
-  for (int i = 0; i < matrix.num_elements; ++i) matrix.x[i] = __float_to_tf32(matrix.x[i]);
-}
-}  // namespace wmma
-}  // namespace nvcuda
-"""
-_TF32_MARK = "16, 16, 8, half"
+# Of bf16 and, as `autotune.tvm_backend.cuda.tf32` has TVM write them, of TF32.
+_OUR_FRAGMENTS = ("16, 16, 16, nv_bfloat16", "16, 16, 8, half")
+_FRAGMENTS = Path(__file__).with_name("fragments.cuh")
 _INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
 
@@ -95,8 +81,10 @@ def _nvrtc_problem() -> str:
 
 
 def completed(source: str) -> str:
-    """Return CUDA source as TVM generates it, with what it takes for granted."""
-    return EIGHT_HALVES + (TF32_FRAGMENTS if _TF32_MARK in source else "") + source
+    """Return CUDA source as TVM generates it, with what it takes for granted, and with our fragments for some types."""
+    if not any(mark in source for mark in _OUR_FRAGMENTS):
+        return EIGHT_HALVES + source
+    return EIGHT_HALVES + _FRAGMENTS.read_text() + source.replace("nvcuda::wmma::", "autotune::wmma::")
 
 
 def compile_source(source: str, arch: str) -> bytes:

@@ -23,6 +23,7 @@ from autotune.tvm_backend.threads.pool import pool_object
 from autotune.tvm_backend.types import IRModule, Target
 
 _OPT_LEVEL = 2  # TVM's own default
+_HALVES = {"float16", "bfloat16"}
 _NOT_ON_GPUS = ["s_tir.LowerAsyncDMA"]
 
 
@@ -68,13 +69,13 @@ def lowering(module: IRModule, target: Target) -> PassContext:
     empty groups. With it TVM also looks for copies that Hexagon's DMA could make, and CUDA has no name for those: it
     would take the copies of a single thread for such.
 
-    Of a kernel that sums products of fp16 in fp32, TVM's StorageRewrite lets the sums have the shared memory of the
-    operands, and then TVM refuses the types. So it is left out where there is fp16.
+    Of a kernel that sums products of fp16 or bf16 in fp32, TVM's StorageRewrite lets the sums have the shared memory of
+    the operands, and then TVM refuses the types. So it is left out where there is either.
     """
     functions = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
     dtypes = {str(getattr(parameter.ty, "dtype", "")) for item in functions for parameter in item.params}
     on_gpu = target.kind.name == "cuda"
-    config = {"tirx.use_async_copy": on_gpu, "tirx.disable_storage_rewrite": on_gpu and "float16" in dtypes}
+    config = {"tirx.use_async_copy": on_gpu, "tirx.disable_storage_rewrite": on_gpu and bool(_HALVES & dtypes)}
     return PassContext(opt_level=_OPT_LEVEL, config=config, disabled_pass=_NOT_ON_GPUS if on_gpu else None)
 
 

@@ -32,7 +32,7 @@ _MEASURED_S = 0.5  # of each; at first both threads of TVM's pool may share one 
 # Multiply-adds of fp16 that are summed in fp32, a cycle of a multiprocessor: NVIDIA's figures for data centres. GPUs
 # for games have half of it.
 _TENSOR_CORES = {"sm_75": 512, "sm_80": 1024, "sm_86": 512, "sm_89": 512, "sm_90": 2048, "sm_100": 4096}
-_SHARES_OF_HALF = {"fp16": 1, "tf32": 0.5}
+_SHARES_OF_HALF = {"fp16": 1, "bf16": 1, "tf32": 0.5}
 _COPIED_BYTES = 2**29  # several times the largest L2 cache
 _COPIES = 4
 _COPY_RUNS = 8
@@ -151,7 +151,7 @@ def gpu_roofline(
     Args:
         device: The TVM device.
         target: The target, for its architecture.
-        precision: In what products are computed: by tensor cores in fp16 and tf32.
+        precision: In what products are computed: by tensor cores in fp16, bf16 and tf32.
         copied: How many bytes are copied to measure the memory; twice as many are allocated.
 
     Returns:

@@ -30,8 +30,9 @@ from autotune.tvm_backend.vector_math import registry
 Array = npt.NDArray[Any]
 
 FORMAT = ("autotune-reference", 1)
+_BFLOAT16 = "bfloat16"  # on GPUs
 # The allowed error relative to the largest value of the output: a schedule may add in another order.
-_TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 3e-2, DTYPE: 1e-2}
+_TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 3e-2, _BFLOAT16: 3e-2, DTYPE: 1e-2}
 _TF32 = 2e-3  # the inputs are exact in it, but not what is computed from them before a product
 _TF32_LOST_BITS = 13  # of the fraction of a float32
 _COARSE = 0.1  # of other floats: fp8
@@ -126,7 +127,7 @@ def _inputs(reference: Reference) -> list[Array]:
         values.update({kind: np.zeros(1, np.int64) for kind in "iu"})
     arrays = []
     for number, (dtype, dims) in enumerate(reference.args):
-        of_kind = values[np.dtype(dtype).kind] if dtype != DTYPE or reference.indexes else rounded(values["f"])
+        of_kind = rounded(values["f"]) if dtype == DTYPE and not reference.indexes else values[_kind(dtype)]
         shifted = np.roll(of_kind.astype(dtype), 101 * number)  # no two arguments alike
         arrays.append(np.resize(shifted, dims))
     return arrays
@@ -161,8 +162,10 @@ def load(path: Path) -> Reference | None:
     try:
         with np.load(path, allow_pickle=False) as stored:
             meta = json.loads(bytes(stored["meta"]))
-            outputs = {int(name[6:]): stored[name] for name in stored.files if name != "meta"}
             args = tuple((str(dtype), tuple(dims)) for dtype, dims in meta["args"])
+            arrays = {int(name[6:]): stored[name] for name in stored.files if name != "meta"}
+            # NumPy reads bfloat16 as bytes.
+            outputs = {index: array.view(args[index][0]) for index, array in arrays.items()}
         if (meta["format"], meta["version"]) == FORMAT:
             flags = (bool(meta["positive"]), bool(meta["indexes"]), bool(meta.get("tf32")))
             tries = int(meta.get("tries", 1))
@@ -317,8 +320,13 @@ def _changed(area: Array) -> bool:
     return bool((area != _GUARD_VALUE).any())
 
 
+def _kind(dtype: str) -> str:
+    """Return NumPy's letter for a kind of numbers: f, i, u or b. It has none for bfloat16."""
+    return "f" if dtype == _BFLOAT16 else np.dtype(dtype).kind
+
+
 def _is_float(dtype: str) -> bool:
-    return np.dtype(dtype).kind == "f" or dtype == DTYPE
+    return _kind(dtype) == "f" or dtype == DTYPE
 
 
 def _wide(array: Array) -> Array:

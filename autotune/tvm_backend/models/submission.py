@@ -53,7 +53,8 @@ class _Imported:
 def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
     """Import the model that a request names. Errors are those of `ingest.run`."""
     target = resolve_target(request.target, request.threads, request.board)
-    if request.precision in ("fp16", "tf32"):
+    on_gpu = target.description["kind"] == "cuda"
+    if request.precision in ("fp16", "tf32") or (request.precision == "bf16" and on_gpu):
         check_tensor_cores(target.description, request.precision)
     precision = chosen_precision(request.precision, target.description)
     progress("reading the model")

@@ -48,7 +48,7 @@ from autotune.tvm_backend.passes.rewrite import op_name
 from autotune.tvm_backend.passes.rows import name_layer_norms, replace_row_operators
 from autotune.tvm_backend.passes.run_order import order_kernels
 from autotune.tvm_backend.passes.signals import signals_as_images
-from autotune.tvm_backend.passes.tensor_cores import channels_last, half_precision
+from autotune.tvm_backend.passes.tensor_cores import bfloat16, channels_last, half_precision
 from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
 from autotune.tvm_backend.passes.winograd import winograd_pays
 from autotune.tvm_backend.target import vector_registers
@@ -63,8 +63,8 @@ Rewrite = Callable[[IRModule], IRModule]
 def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) -> Sequence[tuple[bool, Rewrite]]:
     """Return the passes in order, each with whether it applies."""
     cpu = target.kind.name == "llvm"
-    half = not cpu and precision == "fp16"
-    tensor_float = not cpu and precision == "tf32"
+    on_tensor_cores = "" if cpu else precision
+    tensor_float = on_tensor_cores == "tf32"
     registers = vector_registers(target)
     pays = partial(winograd_pays, vector=registers[0]) if winograd else None
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
@@ -92,7 +92,8 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes
         (cpu, replace_row_operators),  # softmax and layer normalisation, scheduled
         (cpu, place_parts),  # concatenations and slices without copies
-        (half, half_precision),  # convolutions and products in fp16
+        (on_tensor_cores == "fp16", half_precision),  # convolutions and products
+        (on_tensor_cores == "bf16", bfloat16),
         (tensor_float, channels_last),
         (True, LegalizeOps()),  # operators become tensor programs
         (True, AnnotateTIROpPattern()),
@@ -125,8 +126,7 @@ def prepare(
         target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
-        precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs only, `bf16` for
-            CPUs only.
+        precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs only.
         plan: Decides about the operators that it names. The rules decide about the others.
         memory_mb: How much memory activations may take, in megabytes; None for any.
 

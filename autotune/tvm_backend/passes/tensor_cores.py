@@ -1,16 +1,19 @@
-"""Compute convolutions and products on tensor cores: in fp16 with sums in fp32, and with the channels innermost."""
+"""Compute convolutions and products on tensor cores: in fp16 or bf16 with sums in fp32, the channels innermost."""
 
 from __future__ import annotations
 
 import tvm
 from tvm import relax
 
+from autotune.errors import BadInput
 from autotune.tvm_backend.passes.constants import fold_constants
 from autotune.tvm_backend.passes.rewrite import PlainRewriter, op_name, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule
 
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+_FP16 = "float16"
+_BF16 = "bfloat16"
 
 
 def channels_last(mod: IRModule) -> IRModule:
@@ -30,9 +33,28 @@ def half_precision(mod: IRModule) -> IRModule:
     Args:
         mod: A module before LegalizeOps, with its constants and batch normalisations folded.
     """
+    return fold_constants(_mixed(mod))
+
+
+def bfloat16(mod: IRModule) -> IRModule:
+    """Do the same with bf16 in place of fp16.
+
+    TVM's pass knows fp16 only, so its conversions to fp16 become such to bf16.
+
+    Args:
+        mod: As for `half_precision`, with no tensors of fp16.
+
+    Raises:
+        BadInput: There are tensors of fp16.
+    """
+    if _FP16 in mod.script():
+        raise BadInput("the model has tensors of float16; submit it with --precision fp16, or as a model of float32")
+    return fold_constants(rewrite_and_clean(_mixed(mod), _ToBfloat16))
+
+
+def _mixed(mod: IRModule) -> IRModule:
     lower = [relax.transform.ConvertLayout(_LAYOUTS), relax.transform.ToMixedPrecision(out_dtype="float32")]
-    mixed = tvm.transform.Sequential(lower)(mod)
-    return fold_constants(rewrite_and_clean(mixed, _WithoutRoundTrips))
+    return rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _WithoutRoundTrips)
 
 
 class _WithoutRoundTrips(PlainRewriter):
@@ -45,3 +67,12 @@ class _WithoutRoundTrips(PlainRewriter):
         if op_name(inner) != "relax.astype" or str(inner.args[0].ty.dtype) != str(value.ty.dtype):
             return None
         return self.leaf(inner.args[0])
+
+
+class _ToBfloat16(PlainRewriter):
+    """Makes conversions to fp16 such to bf16. The types of what is computed from them follow."""
+
+    def replace(self, value: Expr) -> Expr | None:
+        if op_name(value) != "relax.astype" or str(value.ty.dtype) != _FP16:
+            return None
+        return relax.op.astype(self.leaf(value.args[0]), _BF16)

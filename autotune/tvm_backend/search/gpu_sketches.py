@@ -2,7 +2,8 @@
 
 MetaSchedule has two rules for tensor cores. The first, with WMMA, applies wherever the second would, which therefore
 never does: kernels that multiply with `mma.sync`, load fragments with `ldmatrix`, and copy ahead with `cp.async` in a
-pipeline. So a second generator leaves the first of the two rules out. A third has our rule for TF32 in place of both.
+pipeline. So a second generator leaves the first of the two rules out. A third has our rule for bf16 or TF32 in place of
+both.
 
 MetaSchedule also lets threads share each sum, however short. On an H100 a max pooling of 3 by 3 took 122 us so, whose
 bytes take 2: each block had one result. Such sketches are left out where a sum is shorter than a warp.
@@ -26,7 +27,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ScheduleRule
 
-from autotune.tvm_backend.cuda import tf32
+from autotune.tvm_backend.cuda import tf32, wmma
 from autotune.tvm_backend.cuda.multiprocessors import generation
 from autotune.tvm_backend.search.split_reduction import joined, shortest_sum, split_schedules
 from autotune.tvm_backend.types import IRModule, SpaceGenerator, Target, Trace, TuneContext
@@ -39,7 +40,7 @@ _WMMA = "wmma_sync"
 _WARP = 32
 _FEWEST_THREADS = 4
 _TRIES = 4  # what a rule draws differs each time
-_FIRST_WITH_ASYNC_COPIES = 80
+_AMPERE = 80  # the first with `cp.async`, and with bf16 on tensor cores
 _AHEAD = (1, 3)  # by how many steps. TVM simplifies traces, and drops a sampled number that only an annotation has
 Generate = Callable[[IRModule], Sequence[Schedule]]
 
@@ -54,8 +55,8 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
         return None
     heads = split_schedules(program, target)
     pipelined = _pipelined(usual, program, target)
-    in_tf32 = _in_tf32(usual, program, target)
-    more = [generate for generate in (pipelined, in_tf32) if generate]
+    ours = _with_our_rule(usual, program, target)
+    more = [generate for generate in (pipelined, ours) if generate]
     short = 1 < shortest_sum(program) < _WARP
     if not heads and not more and not short:
         return None
@@ -65,7 +66,8 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
         if short:
             made = [sketch for sketch in made if not _shares_a_sum(sketch)] or made
         for head in heads:
-            made += [joined(schedule.mod, head.trace, tail.trace) for tail in _generated(usual, head.mod)]
+            tails = [*_generated(usual, head.mod), *(ours(head.mod) if ours else ())]
+            made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
         made += [sketch for generate in more for sketch in generate(schedule.mod)]
         if not made:  # what the rules raise is told
             return list(usual.generate_design_space(schedule.mod))
@@ -83,7 +85,7 @@ def _shares_a_sum(schedule: Schedule) -> bool:
 
 def _copying_ahead(program: IRModule, made: Sequence[Schedule], target: Target) -> list[Schedule]:
     """Return the schedules with WMMA that copy tiles to shared memory while they multiply those before."""
-    if generation(target) < _FIRST_WITH_ASYNC_COPIES:
+    if generation(target) < _AMPERE:
         return []
     with_wmma = [schedule.trace for schedule in made if _WMMA in str(schedule.trace)]
     return [_ahead(program, trace, steps) for trace in with_wmma for steps in _AHEAD]
@@ -93,7 +95,7 @@ def _ahead(program: IRModule, trace: Trace, steps: int) -> Schedule:
     """Return a schedule whose loop over the tiles of a product copies each tile some steps before it is multiplied."""
     schedule = Schedule(program)
     trace.apply_to_schedule(schedule, False)
-    (copy,) = tf32.copies_to_shared(schedule)[0].outputs
+    (copy,) = wmma.copies_to_shared(schedule)[0].outputs
     placed = (item for item in schedule.trace.insts if item.kind.name == "ComputeAt")
     loop = next(item.inputs[1] for item in placed if item.inputs[0].same_as(copy))
     schedule.annotate(loop, "software_pipeline_stage", [0, 0, steps])
@@ -106,30 +108,36 @@ def _pipelined(usual: SpaceGenerator, program: IRModule, target: Target) -> Gene
     """Return what makes the sketches of the second rule for tensor cores; None where there is none, or no fp16."""
     rules = list(usual.sch_rules)
     for_tensor_cores = [rule for rule in rules if isinstance(rule, MultiLevelTilingTensorCore)]
-    if len(for_tensor_cores) < 2 or not _reads_halves(program):
+    if len(for_tensor_cores) < 2 or not _reads(program, _HALF):
         return None
     others = [rule for rule in rules if not rule.same_as(for_tensor_cores[0])]
     return _with_rules(others, _PIPELINED, usual, program, target)
 
 
-def _in_tf32(usual: SpaceGenerator, program: IRModule, target: Target) -> Generate | None:
-    """Return what makes the sketches in TF32; None where a program does not allow it."""
-    if not tf32.is_allowed(program):
-        return None
+def _with_our_rule(usual: SpaceGenerator, program: IRModule, target: Target) -> Generate | None:
+    """Return what makes the sketches in bf16 or TF32; None where a program has no products in either."""
+    operands = _operands(program, target)
     places = [place for place, rule in enumerate(usual.sch_rules) if isinstance(rule, MultiLevelTilingTensorCore)]
-    if not places:
+    if operands is None or not places:
         return None
     others = [rule for place, rule in enumerate(usual.sch_rules) if place not in places]
-    rules = [*others[: places[0]], tf32.rule(), *others[places[0] :]]
-    generate = _with_rules(rules, tf32.MARK, usual, program, target)
+    rules = [*others[: places[0]], wmma.rule(operands), *others[places[0] :]]
+    generate = _with_rules(rules, operands.mark, usual, program, target)
 
     def spread(module: IRModule) -> Sequence[Schedule]:
         made = generate(module)
         for schedule in made:
-            tf32.spread_over_banks(schedule)
+            wmma.spread_over_banks(schedule, operands)
         return made
 
     return spread
+
+
+def _operands(program: IRModule, target: Target) -> wmma.Operands | None:
+    if tf32.is_allowed(program):
+        return wmma.TF32
+    in_bfloat16 = generation(target) >= _AMPERE and _reads(program, wmma.BF16.element)
+    return wmma.BF16 if in_bfloat16 else None
 
 
 def _with_rules(
@@ -159,8 +167,8 @@ def _generated(generator: SpaceGenerator, program: IRModule) -> list[Schedule]:
     return []
 
 
-def _reads_halves(program: IRModule) -> bool:
-    return any(str(getattr(parameter.ty, "dtype", "")) == _HALF for parameter in program["main"].params)
+def _reads(program: IRModule, dtype: str) -> bool:
+    return any(str(getattr(parameter.ty, "dtype", "")) == dtype for parameter in program["main"].params)
 
 
 @derived_object

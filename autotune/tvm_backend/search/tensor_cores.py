@@ -80,6 +80,7 @@ class Fragments:
 
 _INTRINSICS = {
     "wmma_sync_16x16x16_f16": Fragments(16, 16, 16, 2),
+    "wmma_sync_16x16x16_bf16": Fragments(16, 16, 16, 2),
     "wmma_sync_16x16x8_tf32": Fragments(16, 16, 8, 4),
     "mma_sync_m16n8k8_f16": Fragments(16, 8, 8, 2),
 }

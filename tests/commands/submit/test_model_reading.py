@@ -20,9 +20,8 @@ from autotune.options import TuningOptions
         ("tf32", "llvm", "--precision tf32 is for GPUs, whose tensor cores compute it; the target is llvm"),
         ("fp16", "simulated", "--precision fp16 is for GPUs"),
         ("int4", "cuda", "precision is 'int4'; give fp32 or tf32 or fp16 or bf16 or int8 or auto"),
-        ("int8", "cuda", "--precision int8 is for CPUs; the target is cuda, for which there is fp16"),
+        ("int8", "cuda", "--precision int8 is for CPUs; the target is cuda, for which there are fp16 and bf16"),
         ("int8", "llvm", "add --calibrate FILE.npz"),
-        ("bf16", "cuda", "--precision bf16 is for CPUs; the target is cuda"),
     ],
 )
 def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, precision: Any, target: str, fault: str) -> None:

@@ -10,7 +10,7 @@ _STATEMENT = re.compile(r"\b(?:asm|__asm__)\s*(?:volatile|__volatile__)?\s*\(")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _OPERAND = re.compile(r'"([^"]*)"\s*\(')
 _GUARD = re.compile(r"@(!?)(%?\w+)\s+")
-_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16", "s8": "signed char", "u8": "unsigned char"}
+_TYPES = {"f16": "__half", "bf16": "__nv_bfloat16", "tf32": "float", "s8": "signed char", "u8": "unsigned char"}
 _SUMS = {"f32": "float", "f16": "__half", "s32": "int"}
 
 

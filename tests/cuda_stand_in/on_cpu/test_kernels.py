@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from . import image
+from .launch import FINE, KERNEL, aligned, launch
 from .ptx import UnknownPtx
 
 pytestmark = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
 
-FINE = 0
 LAUNCH_FAILED = 719
-KERNEL = 'extern "C" __global__ void __launch_bounds__(1024) kernel'
-
-
-class _Entry(ctypes.Structure):
-    _fields_ = (
-        ("run", ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_uint)),
-        ("sizes", ctypes.POINTER(ctypes.c_size_t)),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +28,7 @@ def parts(tmp_path_factory):
 def run(parts, tmp_path):
     """Compiles a source, launches its `kernel` on arrays, and returns the driver's error."""
 
-    def launch(source: str, *arrays: np.ndarray, block, grid=(1, 1, 1), shared: int = 0) -> int:
-        made = image.compile_image(source, "sm_90", parts)
-        start = made.index(image.MARK) + len(image.MARK)
-        (size,) = struct.unpack_from("<Q", made, start)
-        path = tmp_path / f"kernel{len(list(tmp_path.iterdir()))}.so"
-        path.write_bytes(made[start + 8 : start + 8 + size])
-        entry = _Entry.in_dll(ctypes.CDLL(str(path)), "cuda_on_cpu_kernel")
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
-        arguments = (ctypes.c_void_p * len(arrays))(*map(ctypes.addressof, pointers))
-        return entry.run(arguments, (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), shared)
-
-    return launch
+    return partial(launch, parts, tmp_path)
 
 
 def zeros(*shape, dtype=np.float32):
@@ -171,16 +151,6 @@ def test_a_warp_multiplies_fragments(run, layout):
     assert run(source, aligned(16, 16, like=a), aligned(16, 16, like=b), c, block=(32, 1, 1)) == FINE
     right = b if layout == "row_major" else b.T
     assert np.array_equal(c, a.astype(np.float32) @ right.astype(np.float32) + 1)
-
-
-def aligned(*shape, like=None, dtype=np.float32):
-    """An array that begins at a multiple of 64 bytes, as tensor cores want it."""
-    kind = dtype if like is None else like.dtype
-    raw = np.zeros(int(np.prod(shape)) * np.dtype(kind).itemsize + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    made = raw[start : len(raw) - 64 + start].view(kind).reshape(shape)
-    made[...] = 0 if like is None else like
-    return made
 
 
 # a is 16 x 16, b is 8 x 16 (its columns are rows here), c is 16 x 8.

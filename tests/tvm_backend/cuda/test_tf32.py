@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tvm
 from tvm import te, topi
 
-from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
-from autotune.tvm_backend.kernels.compile import build_library
-from autotune.tvm_backend.sanitize import check_trace
-from autotune.tvm_backend.search.design_space import plain_trace, tune_context
-from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.cuda import tf32
+from autotune.tvm_backend.cuda.wmma import TF32
+from autotune.tvm_backend.search.design_space import tune_context
 
 from ...cuda_stand_in.on_cpu import image
 
@@ -24,7 +21,7 @@ def allowed(product_of):
 
 def in_tf32(program, gpu):
     schedules = tune_context(program, gpu).generate_design_space()
-    return [schedule for schedule in schedules if tf32.MARK in str(schedule.trace)]
+    return [schedule for schedule in schedules if TF32.mark in str(schedule.trace)]
 
 
 def test_programs_that_multiply_matrices_of_float32_allow_it_and_others_do_not(product_of):
@@ -49,44 +46,6 @@ def test_it_has_sketches_besides_the_usual_ones_where_it_is_allowed(product_of, 
     assert not in_tf32(product_of(64, 64, 64, "float32"), gpu)
 
 
-def test_its_traces_are_written_and_found_again(allowed, gpu):
-    knobs = Knobs(allowed(64, 64, 64), gpu)
-    drawn = knobs.space.sample(np.random.default_rng(1), 100).tolist()
-    applied = filter(None, (knobs.apply(tuple(row)) for row in drawn))
-    schedules = [item for item in applied if tf32.MARK in str(item.schedule.trace)]
-    assert schedules
-    for item in schedules:
-        trace = plain_trace(item.schedule.trace)
-        check_trace(trace)
-        assert knobs.find(trace) == item.configuration
-
-
-def test_rows_in_shared_memory_begin_in_other_banks(allowed, gpu):
-    lengthened = set()
-    for schedule in in_tf32(allowed(64, 64, 64), gpu):
-        aligned = [list(map(int, item.attrs)) for item in schedule.trace.insts if item.kind.name == "StorageAlign"]
-        lengthened.add(tuple(beyond for *_, beyond in aligned))
-    assert lengthened == {(4, 8), (4, 4)}, "the second matrix lies by rows or by columns"
-
-
-@pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
-@pytest.mark.parametrize("tool", ["nvcc", "nvrtc"])
-def test_both_compilers_take_its_kernels(allowed, gpu, tool, tmp_path, monkeypatch):
-    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", tool)
-    monkeypatch.setattr(compiler, "find_compiler", compiler.find_compiler.__wrapped__)
-    try:
-        compiler.find_compiler()
-    except Exception as error:
-        pytest.skip(str(error))
-    knobs = Knobs(allowed(64, 64, 64), gpu)
-    drawn = map(tuple, knobs.space.sample(np.random.default_rng(1), 300).tolist())
-    applied = filter(None, map(knobs.apply, drawn))
-    schedule = next(item.schedule for item in applied if tf32.MARK in str(item.schedule.trace))
-    build_library(schedule.mod, gpu, tmp_path / "kernel.so")
-    (code,) = cubin.find((tmp_path / "kernel.so").read_bytes())
-    assert code.arch == "sm_90"
-
-
 # Prints what a kernel makes of a number that TF32 cannot hold, times one.
 SCRIPT = """
 import sys
@@ -97,6 +56,7 @@ import numpy as np
 import tvm
 from tvm import te
 from autotune.tvm_backend.cuda import tf32
+from autotune.tvm_backend.cuda.wmma import TF32
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.search.design_space import tune_context
@@ -114,7 +74,7 @@ def any_schedule():
     for seed in range(1, 100):
         context = tune_context(program, target, seed=seed)
         for schedule in context.generate_design_space():
-            if tf32.MARK in str(schedule.trace):
+            if TF32.mark in str(schedule.trace):
                 schedule.enter_postproc()
                 if all(rule.apply(schedule) for rule in context.space_generator.postprocs):
                     return schedule

@@ -33,7 +33,13 @@ def chip(monkeypatch):
 
 @pytest.mark.parametrize(
     ("arch", "precision", "tflops"),
-    [("sm_90", "fp32", 61.8), ("sm_90", "fp16", 989), ("sm_80", "fp16", 495), ("sm_90", "tf32", 495)],
+    [
+        ("sm_90", "fp32", 61.8),
+        ("sm_90", "fp16", 989),
+        ("sm_90", "bf16", 989),
+        ("sm_80", "fp16", 495),
+        ("sm_90", "tf32", 495),
+    ],
 )
 def test_the_arithmetic_is_that_of_the_multiprocessors_at_the_highest_clock(chip, arch, precision, tflops):
     limits = gpu_roofline(chip, SimpleNamespace(attrs={"arch": arch}), precision, copied=2**16)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 
 from autotune.errors import WrongResult
-from autotune.tvm_backend.kernels.verify import Reference, Verifier
+from autotune.tvm_backend.kernels.verify import Reference, Verifier, load, save
 
 INF = np.inf
 NAN = np.nan
@@ -26,3 +27,13 @@ def test_an_infinity_or_nan_that_the_reference_lacks_is_wrong(check, values):
     check(RIGHT)
     with pytest.raises(WrongResult, match="infinities and NaNs"):
         check(values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool", "bfloat16"])
+def test_a_reference_is_read_as_it_was_written(tmp_path, dtype):
+    outputs = np.array([0, 1, 1], ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    save(tmp_path / "reference.npz", Reference(((dtype, (3,)), (dtype, (3,))), {1: outputs}))
+    read = load(tmp_path / "reference.npz")
+    assert read.args == ((dtype, (3,)), (dtype, (3,)))
+    assert read.outputs[1].dtype == outputs.dtype
+    assert np.array_equal(read.outputs[1], outputs)

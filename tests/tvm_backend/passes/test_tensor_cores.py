@@ -1,4 +1,4 @@
-"""Networks for tensor cores, in fp16 and TF32: what they compute, and what becomes of them."""
+"""Networks for tensor cores, in fp16, bf16 and TF32: what they compute, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from autotune import strategies
+from autotune.errors import BadInput
 from autotune.storage.formats import Candidate
 from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
@@ -19,7 +20,7 @@ from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.passes.rewrite import op_name
-from autotune.tvm_backend.passes.tensor_cores import channels_last, half_precision
+from autotune.tvm_backend.passes.tensor_cores import bfloat16, channels_last, half_precision
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, propose
@@ -75,24 +76,31 @@ def run(module):
     return machine["main"](tvm.runtime.tensor(x)).numpy()
 
 
-def test_what_is_computed_is_as_exact_as_fp16_is(network):
+@pytest.mark.parametrize(("lower", "least", "most"), [(half_precision, 1e-6, 5e-3), (bfloat16, 1e-3, 2e-2)])
+def test_what_is_computed_is_as_exact_as_the_type_is(network, lower, least, most):
     wanted = run(network)
-    output = run(half_precision(folded(network)))
+    output = run(lower(folded(network)))
     assert output.dtype == np.float32
-    error = np.abs(output - wanted).max() / np.abs(wanted).max()
-    assert 1e-6 < error < 5e-3
+    assert least < np.abs(output - wanted).max() / np.abs(wanted).max() < most
 
 
-def test_operands_are_fp16_with_the_channels_innermost_and_sums_are_fp32(network):
-    blocks = half_precision(folded(network))["main"].body.blocks
+@pytest.mark.parametrize(("lower", "dtype"), [(half_precision, "float16"), (bfloat16, "bfloat16")])
+def test_operands_have_16_bits_with_the_channels_innermost_and_sums_are_fp32(network, lower, dtype):
+    blocks = lower(folded(network))["main"].body.blocks
     calls = [item.value for block in blocks for item in block.bindings if op_name(item.value)]
     heavy = [call for call in calls if op_name(call) in ("relax.nn.conv2d", "relax.matmul")]
     assert len(heavy) == 4
     for call in heavy:
-        assert {str(argument.ty.dtype) for argument in call.args} == {"float16"}
+        assert {str(argument.ty.dtype) for argument in call.args} == {dtype}
         assert str(call.ty.dtype) == "float32"
     assert {str(call.attrs.data_layout) for call in heavy[:3]} == {"NHWC"}
     assert op_name(calls[-1]) == "relax.matmul", "no digits of the result are lost"
+
+
+def test_a_model_of_fp16_is_not_computed_in_bf16(network):
+    half = half_precision(folded(network))
+    with pytest.raises(BadInput, match="tensors of float16"):
+        bfloat16(half)
 
 
 def test_in_tf32_everything_stays_float32_with_the_channels_innermost(network):

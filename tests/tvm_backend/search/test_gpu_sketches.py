@@ -102,6 +102,7 @@ from autotune.tvm_backend.target import resolve_target, tvm_target
 description = resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description
 target = tvm_target(description)
 dtype, rows, terms = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+mark = {"bfloat16": "wmma"}.get(dtype, "")  # it has sketches without tensor cores, too
 a, b = te.placeholder((rows, terms), dtype, name="a"), te.placeholder((terms, 32), dtype, name="b")
 k = te.reduce_axis((0, terms), "k")
 element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)
@@ -128,8 +129,10 @@ for seed in range(1, 60):
         text = str(schedule.trace)
         ahead = "software_pipeline_async_stages" in text and "wmma" in text
         kind = "pipelined" if "mma_sync_m16n8k8" in text else "split" if split else "ahead" if ahead else "usual"
+        if mark not in text or kind in done:
+            continue
         schedule.enter_postproc()
-        if kind not in done and all(rule.apply(schedule) for rule in context.space_generator.postprocs):
+        if all(rule.apply(schedule) for rule in context.space_generator.postprocs):
             check(schedule, kind)
     if len(done) == int(sys.argv[5]):
         break
@@ -137,6 +140,7 @@ for kind, words in sorted(done.items()):
     print(f"{kind}: {' '.join(words)}")
 """
 AHEAD_OF_USE = "ahead: shared.global wmma::mma_sync"
+SPLIT = [AHEAD_OF_USE, "split: wmma::mma_sync c_rf_ptr", "usual: wmma::mma_sync"]
 PIPELINE = [AHEAD_OF_USE, "pipelined: mma.sync ldmatrix shared.global", "usual: wmma::mma_sync"]
 
 
@@ -145,7 +149,8 @@ PIPELINE = [AHEAD_OF_USE, "pipelined: mma.sync ldmatrix shared.global", "usual: 
     ("dtype", "rows", "terms", "wanted"),
     [
         ("float32", 16, 256, ["split: c_rf_ptr", "usual:"]),
-        ("float16", 16, 256, [AHEAD_OF_USE, "split: wmma::mma_sync c_rf_ptr", "usual: wmma::mma_sync"]),
+        ("float16", 16, 256, SPLIT),
+        ("bfloat16", 16, 256, SPLIT),
         ("float16", 32, 64, PIPELINE),
     ],
 )

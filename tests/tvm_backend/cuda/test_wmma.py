@@ -1,0 +1,84 @@
+"""WMMA in bf16 and TF32: the sketches that there are, and that CUDA's compilers take their kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
+from autotune.tvm_backend.cuda.wmma import BF16, TF32
+from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.sanitize import check_trace
+from autotune.tvm_backend.search.design_space import plain_trace, tune_context
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.target import resolve_target, tvm_target
+
+both = pytest.mark.parametrize("operands", [TF32, BF16], ids=["tf32", "bf16"])
+
+
+@pytest.fixture
+def product_in(product_of):
+    """Makes a product that tensor cores may compute with some operands."""
+    return lambda operands, *sizes: tf32.allow(product_of(*sizes, operands.element))
+
+
+def marked(schedules, operands):
+    return [schedule for schedule in schedules if operands.mark in str(schedule.trace)]
+
+
+def applied(knobs, operands):
+    """Schedules that are drawn from those on tensor cores."""
+    drawn = map(tuple, knobs.space.sample(np.random.default_rng(1), 150).tolist())
+    valid = list(filter(None, map(knobs.apply, drawn)))
+    return [item for item in valid if operands.mark in str(item.schedule.trace)]
+
+
+@both
+def test_its_traces_are_written_and_found_again(product_in, gpu, operands):
+    knobs = Knobs(product_in(operands, 64, 64, 64), gpu)
+    schedules = applied(knobs, operands)
+    assert schedules
+    for item in schedules:
+        trace = plain_trace(item.schedule.trace)
+        check_trace(trace)
+        assert knobs.find(trace) == item.configuration
+
+
+@pytest.mark.parametrize(("operands", "lengthened"), [(TF32, {(4, 8), (4, 4)}), (BF16, {(8, 8)})], ids=["tf32", "bf16"])
+def test_rows_in_shared_memory_begin_in_other_banks(product_in, gpu, operands, lengthened):
+    """The second matrix lies by rows or by columns."""
+    schedules = marked(tune_context(product_in(operands, 64, 64, 64), gpu).generate_design_space(), operands)
+    aligned = [
+        [item.attrs for item in schedule.trace.insts if item.kind.name == "StorageAlign"] for schedule in schedules
+    ]
+    assert {tuple(int(attrs[-1]) for attrs in of_schedule) for of_schedule in aligned} == lengthened
+
+
+@both
+def test_sums_are_split_among_blocks_where_there_are_few_rows(product_in, gpu, operands):
+    schedules = marked(tune_context(product_in(operands, 16, 64, 256), gpu).generate_design_space(), operands)
+    kinds = [{str(item.kind.name) for item in schedule.trace.insts} for schedule in schedules]
+    assert {"RFactor" in kind for kind in kinds} == {True, False}
+
+
+def test_bf16_is_for_products_of_bf16_from_sm_80_on(product_of, gpu):
+    turing = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_75"}', 1).description)
+    assert marked(tune_context(product_of(64, 64, 64, "bfloat16"), gpu).generate_design_space(), BF16)
+    assert not marked(tune_context(product_of(64, 64, 64, "bfloat16"), turing).generate_design_space(), BF16)
+    assert not marked(tune_context(product_of(64, 64, 64, "float16"), gpu).generate_design_space(), BF16)
+
+
+@pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
+@pytest.mark.parametrize("tool", ["nvcc", "nvrtc"])
+@both
+def test_both_compilers_take_its_kernels(product_in, gpu, operands, tool, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", tool)
+    monkeypatch.setattr(compiler, "find_compiler", compiler.find_compiler.__wrapped__)
+    try:
+        compiler.find_compiler()
+    except Exception as error:
+        pytest.skip(str(error))
+    first = applied(Knobs(product_in(operands, 64, 64, 64), gpu), operands)[0]
+    build_library(first.schedule.mod, gpu, tmp_path / "kernel.so")
+    (code,) = cubin.find((tmp_path / "kernel.so").read_bytes())
+    assert code.arch == "sm_90"
