@@ -31,7 +31,7 @@ class Operands:
         name: In the names of the intrinsics.
         element: The type that programs have.
         terms: How many terms an instruction sums.
-        widths: How many elements a thread may copy to shared memory at a time.
+        widths: How many elements a thread may copy to shared memory at a time: 4 to 16 bytes, as `cp.async` does.
         beyond: How many elements more than a multiple of 32 a row has in shared memory, by operand.
     """
 
@@ -52,7 +52,7 @@ class Operands:
 
 
 TF32 = Operands("tf32", "float32", 8, (1, 2, 4), {"a": 4, "b": 8, "b_trans": 4})
-BF16 = Operands("bf16", "bfloat16", 16, (1, 2, 4, 8), {"a": 8, "b": 8, "b_trans": 8})
+BF16 = Operands("bf16", "bfloat16", 16, (2, 4, 8), {"a": 8, "b": 8, "b_trans": 8})
 
 
 def register(operands: Operands) -> None:

@@ -3,7 +3,7 @@
 MetaSchedule has two rules for tensor cores. The first, with WMMA, applies wherever the second would, which therefore
 never does: kernels that multiply with `mma.sync`, load fragments with `ldmatrix`, and copy ahead with `cp.async` in a
 pipeline. So a second generator leaves the first of the two rules out. A third has our rule for bf16 or TF32 in place of
-both.
+both. A product in bf16 has no other sketches, as one in fp16 has none: some of them TVM cannot compile.
 
 MetaSchedule also lets threads share each sum, however short. On an H100 a max pooling of 3 by 3 took 122 us so, whose
 bytes take 2: each block had one result. Such sketches are left out where a sum is shorter than a warp.
@@ -56,6 +56,7 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
     heads = split_schedules(program, target)
     pipelined = _pipelined(usual, program, target)
     ours = _with_our_rule(usual, program, target)
+    in_bfloat16 = _operands(program, target) is wmma.BF16
     more = [generate for generate in (pipelined, ours) if generate]
     short = 1 < shortest_sum(program) < _WARP
     if not heads and not more and not short:
@@ -69,6 +70,8 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
             tails = [*_generated(usual, head.mod), *(ours(head.mod) if ours else ())]
             made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
         made += [sketch for generate in more for sketch in generate(schedule.mod)]
+        if in_bfloat16:
+            made = [sketch for sketch in made if wmma.BF16.mark in str(sketch.trace)] or made
         if not made:  # what the rules raise is told
             return list(usual.generate_design_space(schedule.mod))
         return [*made, *_copying_ahead(schedule.mod, made, target)]

@@ -63,7 +63,8 @@ def test_sums_are_split_among_blocks_where_there_are_few_rows(product_in, gpu, o
 
 def test_bf16_is_for_products_of_bf16_from_sm_80_on(product_of, gpu):
     turing = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_75"}', 1).description)
-    assert marked(tune_context(product_of(64, 64, 64, "bfloat16"), gpu).generate_design_space(), BF16)
+    made = list(tune_context(product_of(16, 64, 256, "bfloat16"), gpu).generate_design_space())
+    assert marked(made, BF16) == made, "nor has it others, some of which TVM cannot compile"
     assert not marked(tune_context(product_of(64, 64, 64, "bfloat16"), turing).generate_design_space(), BF16)
     assert not marked(tune_context(product_of(64, 64, 64, "float16"), gpu).generate_design_space(), BF16)
 
