@@ -125,8 +125,7 @@ def _register_for_gpus() -> None:
     from autotune.tvm_backend.cuda import wmma
 
     with _stacks_without_source():
-        for operands in (wmma.TF32, wmma.BF16):
-            wmma.register(operands)
+        wmma.register()
 
 
 @contextlib.contextmanager

@@ -158,7 +158,7 @@ def program_of(kind: str) -> Any:
 
     function = te.create_prim_func(tasks()[kind]()).with_attr("global_symbol", "main")
     program = tvm.IRModule({"main": function})
-    return tf32.allow(program) if kind.endswith(tf32.TF32.name) else program
+    return tf32.allow(program) if kind.endswith(tf32.TF32.mark) else program
 
 
 def mark_of(kind: str) -> str:

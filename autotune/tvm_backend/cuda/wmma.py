@@ -32,7 +32,8 @@ class Operands:
         element: The type that programs have.
         terms: How many terms an instruction sums.
         widths: How many elements a thread may copy to shared memory at a time: 4 to 16 bytes, as `cp.async` does.
-        beyond: How many elements more than a multiple of 32 a row has in shared memory, by operand.
+        beyond: How many elements more than a multiple of 32 a row has in shared memory, by operand; `b_trans` where it
+            differs from `b`.
     """
 
     name: str
@@ -52,11 +53,16 @@ class Operands:
 
 
 TF32 = Operands("tf32", "float32", 8, (1, 2, 4), {"a": 4, "b": 8, "b_trans": 4})
-BF16 = Operands("bf16", "bfloat16", 16, (2, 4, 8), {"a": 8, "b": 8, "b_trans": 8})
+BF16 = Operands("bf16", "bfloat16", 16, (2, 4, 8), {"a": 8, "b": 8})
 
 
-def register(operands: Operands) -> None:
-    """Register the intrinsics of some operands. Those of TVM's for CUDA have been imported."""
+def register() -> None:
+    """Register the intrinsics. Those of TVM's for CUDA have been imported."""
+    for operands in (TF32, BF16):
+        _register(operands)
+
+
+def _register(operands: Operands) -> None:
     from tvm.s_tir.tensor_intrin import cuda
 
     shape = (16, 16, operands.terms)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
 from autotune.tvm_backend.passes.constants import fold_constants
-from autotune.tvm_backend.passes.rewrite import PlainRewriter, op_name, rewrite_and_clean
-from autotune.tvm_backend.types import Expr, IRModule
+from autotune.tvm_backend.passes.rewrite import PlainRewriter, float_dtype, op_name, rewrite_and_clean
+from autotune.tvm_backend.types import Expr, Function, IRModule
 
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
@@ -47,9 +49,17 @@ def bfloat16(mod: IRModule) -> IRModule:
     Raises:
         BadInput: There are tensors of fp16.
     """
-    if _FP16 in mod.script():
+    if any(map(_is_half, [*mod["main"].params, *_variables(mod["main"])])):
         raise BadInput("the model has tensors of float16; submit it with --precision fp16, or as a model of float32")
     return fold_constants(rewrite_and_clean(_mixed(mod), _ToBfloat16))
+
+
+def _variables(function: Function) -> Iterator[Expr]:
+    return (item.var for block in function.body.blocks for item in block.bindings)
+
+
+def _is_half(expr: Expr) -> bool:
+    return float_dtype(expr) == _FP16
 
 
 def _mixed(mod: IRModule) -> IRModule:
@@ -73,6 +83,6 @@ class _ToBfloat16(PlainRewriter):
     """Makes conversions to fp16 such to bf16. The types of what is computed from them follow."""
 
     def replace(self, value: Expr) -> Expr | None:
-        if op_name(value) != "relax.astype" or str(value.ty.dtype) != _FP16:
+        if op_name(value) != "relax.astype" or not _is_half(value):
             return None
         return relax.op.astype(self.leaf(value.args[0]), _BF16)

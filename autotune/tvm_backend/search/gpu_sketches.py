@@ -55,8 +55,8 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
         return None
     heads = split_schedules(program, target)
     pipelined = _pipelined(usual, program, target)
-    ours = _with_our_rule(usual, program, target)
-    in_bfloat16 = _operands(program, target) is wmma.BF16
+    operands = _operands(program, target)
+    ours = _with_our_rule(usual, program, target, operands) if operands else None
     more = [generate for generate in (pipelined, ours) if generate]
     short = 1 < shortest_sum(program) < _WARP
     if not heads and not more and not short:
@@ -70,7 +70,7 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
             tails = [*_generated(usual, head.mod), *(ours(head.mod) if ours else ())]
             made += [joined(schedule.mod, head.trace, tail.trace) for tail in tails]
         made += [sketch for generate in more for sketch in generate(schedule.mod)]
-        if in_bfloat16:
+        if operands is wmma.BF16:
             made = [sketch for sketch in made if wmma.BF16.mark in str(sketch.trace)] or made
         if not made:  # what the rules raise is told
             return list(usual.generate_design_space(schedule.mod))
@@ -117,11 +117,12 @@ def _pipelined(usual: SpaceGenerator, program: IRModule, target: Target) -> Gene
     return _with_rules(others, _PIPELINED, usual, program, target)
 
 
-def _with_our_rule(usual: SpaceGenerator, program: IRModule, target: Target) -> Generate | None:
-    """Return what makes the sketches in bf16 or TF32; None where a program has no products in either."""
-    operands = _operands(program, target)
+def _with_our_rule(
+    usual: SpaceGenerator, program: IRModule, target: Target, operands: wmma.Operands
+) -> Generate | None:
+    """Return what makes the sketches in bf16 or TF32; None where the GPU has no rule for tensor cores."""
     places = [place for place, rule in enumerate(usual.sch_rules) if isinstance(rule, MultiLevelTilingTensorCore)]
-    if operands is None or not places:
+    if not places:
         return None
     others = [rule for place, rule in enumerate(usual.sch_rules) if place not in places]
     rules = [*others[: places[0]], wmma.rule(operands), *others[places[0] :]]
@@ -137,6 +138,7 @@ def _with_our_rule(usual: SpaceGenerator, program: IRModule, target: Target) -> 
 
 
 def _operands(program: IRModule, target: Target) -> wmma.Operands | None:
+    """Return which of our operands the products of a program may have; None where it is neither."""
     if tf32.is_allowed(program):
         return wmma.TF32
     in_bfloat16 = generation(target) >= _AMPERE and _reads(program, wmma.BF16.element)

@@ -7,7 +7,6 @@ import subprocess
 
 import pytest
 
-from autotune.errors import MachineProblem
 from autotune.tvm_backend.cuda import compiler, cubin
 
 SOURCE = """
@@ -31,21 +30,6 @@ int main() {
 """
 
 
-@pytest.fixture(params=("nvrtc", "nvcc"))
-def tool(request, monkeypatch):
-    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", request.param)
-    compiler.find_compiler.cache_clear()
-    yield request.param
-    compiler.find_compiler.cache_clear()
-
-
-def skip_without_compiler():
-    try:
-        compiler.find_compiler()
-    except MachineProblem as problem:
-        pytest.skip(str(problem))
-
-
 def gather(dtype, lanes):
     """A schedule whose threads each read `lanes` numbers that lie three apart."""
     from tvm import s_tir, te
@@ -62,7 +46,6 @@ def gather(dtype, lanes):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_thread_may_gather_eight_halves(dtype, tool, tmp_path):
-    skip_without_compiler()
     from autotune.tvm_backend.kernels.compile import build_library
     from autotune.tvm_backend.load import load_tvm
     from autotune.tvm_backend.target import resolve_target, tvm_target
@@ -83,7 +66,6 @@ def test_eight_halves_are_packed_in_their_order(tmp_path):
 
 def test_a_quotient_is_rounded_as_on_a_cpu(tool):
     """With fast math, there is no way for operands that the quick one rounds wrongly."""
-    skip_without_compiler()
     import tvm
 
     with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
