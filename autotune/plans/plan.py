@@ -1,7 +1,7 @@
 """The plan of a network: its kernels in order, each with the operators that it computes and how it computes them.
 
-A plan is a TOML file. Part of it decides and may be edited: the order of blocks, and `operators`, `algorithm`, `layout`
-and `threads` of each. The rest are facts that follow, and that nobody reads back.
+A plan is a TOML file. Part of it decides and may be edited: the order of blocks, and `operators`, `algorithm`,
+`layout`, `threads` and `beside` of each. The rest are facts that follow, and that nobody reads back.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 _MOST_THREADS = 1024
 _HEAD = """\
 # The plan of {model}: its kernels in the order in which they run.
-# To change it, edit `operators`, `algorithm`, `layout` or `threads`, or move blocks, and give the file to:
+# To change it, edit `operators`, `algorithm`, `layout`, `threads` or `beside`, or move blocks, and give the file to:
 #     autotune submit MODEL --plan FILE
 # What is left out, blocks too, is decided as without a plan. Facts follow from the rest: nobody reads them back.
 """
@@ -104,6 +104,7 @@ class Block:
         algorithm: How a convolution or a product among them is computed; None for what the rules choose.
         layout: That of the result of this convolution; None for what the rules choose.
         threads: On how many threads it runs at most; None for all.
+        beside: Whether it runs at the same time as the block before it, on other threads.
         facts: What follows from the rest.
     """
 
@@ -111,6 +112,7 @@ class Block:
     algorithm: Algorithm | None = None
     layout: Layout | None = None
     threads: Annotated[int, whole_number(1, most=_MOST_THREADS)] | None = None
+    beside: bool = False
     facts: BlockFacts | None = None
 
 
@@ -198,10 +200,13 @@ def _check(plan: Plan) -> None:
     """Check what needs no model.
 
     Raises:
-        InvalidData: Its format is another one, a block has no operators, or an operator is in two places.
+        InvalidData: Its format is another one, a block has no operators, an operator is in two places, or the first
+            block runs beside none.
     """
     if plan.format != FORMAT:
         raise InvalidData(f"the plan has format {plan.format}; this autotune reads format {FORMAT}", ("format",))
+    if plan.blocks and plan.blocks[0].beside:
+        raise InvalidData("block 1 has `beside`, but no block is before it", ("blocks", 0, "beside"))
     counts = Counter(name for block in plan.blocks for name in block.operators)
     for number, block in enumerate(plan.blocks):
         if not block.operators:
@@ -249,6 +254,7 @@ def _compared(block: Block) -> dict[str, str]:
         "algorithm": block.algorithm or "-",
         "layout": block.layout or "-",
         "threads": str(block.threads or "-"),
+        "beside": json.dumps(block.beside),
         "task": facts.task or "-",
         "best_us": f"{facts.best_us:g}" if facts.best_us is not None else "-",
         "bytes of weights": str(sum(item.bytes for item in facts.weights)),
@@ -289,7 +295,7 @@ def _pairs(table: Any, without: Sequence[str] = ()) -> Iterator[str]:
     """Yield the keys and values of a table, without those that say nothing."""
     for item in fields(table):
         value = getattr(table, item.name)
-        if item.name not in without and value not in (None, (), ""):
+        if item.name not in without and value not in (None, (), "") and value is not False:
             yield f"{item.name} = {_toml(value)}"
 
 

@@ -2,9 +2,9 @@
 
     python scripts/chaos/fuzz_plans.py --count 100 --seed 1      # two minutes
 
-An edit splits blocks, puts them in another order, and gives them other algorithms, layouts and threads. What is not
-refused is compiled without tuning and run. Exit code 1 if a plan computed something else, or raised something else than
-a refusal.
+An edit splits blocks, puts them in another order, gives them other algorithms, layouts and threads, and runs some
+beside each other. What is not refused is compiled without tuning and run. Exit code 1 if a plan computed something
+else, or raised something else than a refusal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
-from autotune.plans.plan import ALGORITHMS, Block, Plan
+from autotune.plans.plan import ALGORITHMS, Block, BlockFacts, Plan
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.load import load_tvm
@@ -106,8 +106,22 @@ def build(network: Callable[[Emit, Expr, _Weights], Expr]) -> IRModule:
 
 def edited(plan: Plan, draw: random.Random) -> Plan:
     """Return a plan with random edits, of which some cannot be followed."""
-    blocks = [part for block in _shuffled(plan.blocks, draw) for part in _split(block, draw)]
+    beside = _beside(_shuffled(plan.blocks, draw), draw)
+    blocks = [part for block in beside for part in _split(block, draw)]
     return replace(plan.decisions(), blocks=tuple(_decided(block, draw) for block in blocks))
+
+
+def _beside(blocks: Sequence[Block], draw: random.Random) -> list[Block]:
+    """Run some blocks beside the one before them, most of them such as read nothing of it."""
+    made = list[Block]()
+    written = set[str]()
+    for block in blocks:
+        facts = block.facts or BlockFacts()
+        reads, writes = ({item.name for item in items} for items in (facts.reads, facts.writes))
+        beside = bool(made) and draw.random() < (0.03 if reads & written else 0.5)
+        written = writes | (written if beside else set())
+        made.append(replace(block, beside=beside))
+    return made
 
 
 def _shuffled(blocks: Sequence[Block], draw: random.Random) -> list[Block]:

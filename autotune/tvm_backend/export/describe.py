@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from autotune.errors import BadInput
@@ -14,6 +15,7 @@ from autotune.tvm_backend.export.compilation import prepare_as_submitted
 from autotune.tvm_backend.export.submitted import submitted
 from autotune.tvm_backend.export.writing.network import FusedBlock, Network, PlacedTensor, read_network, tensor_bytes
 from autotune.tvm_backend.export.writing.report_json import KernelWork, kernel_work
+from autotune.tvm_backend.passes.beside import JOINED
 from autotune.tvm_backend.passes.blocks import ALGORITHMS, LAYOUTS, OPERATORS
 from autotune.tvm_backend.passes.prepare import finish
 from autotune.tvm_backend.passes.rewrite import op_name
@@ -67,7 +69,9 @@ def plan_of(
     lowered = finish(prepared, target)
     network = read_network(lowered, 0)
     memory = _memory(prepared, lowered, network)
-    writer = _Writer(prepared, network, kernel_work(prepared, tasks, target), times, _threads(target))
+    programs = {name.name_hint: function for name, function in lowered.functions.items()}
+    joined = {name: (function.attrs or {}).get(JOINED) for name, function in programs.items()}
+    writer = _Writer(prepared, network, joined, kernel_work(prepared, tasks, target), times, _threads(target))
     return Plan(model=model, threads=_threads(target), memory=memory, blocks=tuple(writer.blocks()))
 
 
@@ -104,6 +108,7 @@ class _Writer:
         self,
         prepared: IRModule,
         network: Network,
+        joined: Mapping[str, Sequence[Sequence[str | int]] | None],
         work: Mapping[str, KernelWork],
         times: Mapping[str, float | None],
         threads: int,
@@ -111,6 +116,7 @@ class _Writer:
         main = prepared["main"]
         self._prepared = prepared
         self._network = network
+        self._joined = joined
         self._work = work
         self._times = times
         self._threads = threads
@@ -124,7 +130,7 @@ class _Writer:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order."""
-        for block in self._network.blocks:
+        for block, beside in self._kernels():
             operators = self._operators[block.kernel].pop(0)
             limit = (self._prepared[block.kernel].attrs or {}).get(MOST_THREADS)
             yield Block(
@@ -132,8 +138,21 @@ class _Writer:
                 algorithm=next((self._algorithms[name] for name in operators if name in self._algorithms), None),
                 layout=next((self._layouts[name] for name in operators if name in self._layouts), None),
                 threads=int(limit or self._threads) or None,
+                beside=beside,
                 facts=self._facts(block),
             )
+
+    def _kernels(self) -> Iterator[tuple[FusedBlock, bool]]:
+        """Yield the kernels, also those that are joined, and whether each runs beside the one before it."""
+        for block in self._network.blocks:
+            members = self._joined.get(block.kernel)
+            if members is None:
+                yield block, False
+                continue
+            arguments = iter(block.arguments)
+            for number, (name, count) in enumerate(members):
+                own = tuple(itertools.islice(arguments, int(count)))
+                yield FusedBlock(str(name), own, block.threads), number > 0
 
     def _facts(self, block: FusedBlock) -> BlockFacts:
         *read, written = block.arguments

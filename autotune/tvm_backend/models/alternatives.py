@@ -191,12 +191,12 @@ def _together(base: IRModule, given: Plan, blocks: Sequence[Block]) -> Plan:
         if owner is None:
             merged.append(block)
         elif len(block.operators) == 1:
-            decided = {key: value for key in _DECISIONS if (value := getattr(block, key)) is not None}
+            decided = {key: value for key in _DECISIONS if (value := getattr(block, key))}
             merged[owner] = replace(merged[owner], **decided)
     return replace(given, blocks=tuple(sorted(merged, key=lambda item: place.get(item.operators[0], 0))))
 
 
-_DECISIONS = ("algorithm", "layout", "threads")
+_DECISIONS = ("algorithm", "layout", "threads", "beside")
 
 
 def _calls(prepared: IRModule) -> Iterator[tuple[Binding, tuple[str, ...]]]:

@@ -297,13 +297,17 @@ def limit_threads(mod: IRModule, plan: Plan, most: int) -> IRModule:
         most: How many threads a model runs on; 0 for a device that is no CPU.
 
     Raises:
-        BadInput: The plan wants threads of a device that has none, or more than there are.
+        BadInput: The plan wants threads, or kernels beside each other, of a device that has none, or more threads than
+            there are.
     """
     wanted = plan.threads_limits()
     for name, threads in wanted.items():
         if threads > most:
             limit = f"the target has {most}" if most else "only kernels for CPUs have threads"
             raise plan.refusal(name, f"threads = {threads}; {limit}")
+    beside = [block.operators[0] for block in plan.blocks if block.beside]
+    if beside and not most:
+        raise plan.refusal(beside[0], "only kernels for CPUs run beside each other")
     limited = {name: threads for name, threads in wanted.items() if threads < most}
     return _Limiter(mod, limited).run() if limited else mod
 

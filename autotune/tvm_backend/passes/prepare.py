@@ -34,6 +34,7 @@ from autotune.plans.plan import NOTHING, Plan
 from autotune.tvm_backend.bfloat16.packed_operators import bfloat16_kernels
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.integer.replace import integer_kernels
+from autotune.tvm_backend.passes.beside import groups_beside, join_kernels
 from autotune.tvm_backend.passes.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.passes.constants import fold_constants
 from autotune.tvm_backend.passes.embeddings import read_rows, slice_rows
@@ -177,6 +178,7 @@ def finish(module: IRModule, target: Target, *, cuda_graph: bool = False) -> IRM
         RemovePurityChecking(),
         CallTIRRewrite(),
         share_buffers,  # what `place_parts` has found gets its places
+        partial(join_kernels, groups=groups_beside(module), target=target),  # before they can share memory
         StaticPlanBlockMemory(),
         *([RewriteCUDAGraph()] if cuda_graph else []),
         LowerAllocTensor(),

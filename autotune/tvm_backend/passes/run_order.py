@@ -1,4 +1,7 @@
-"""Put the kernels of a model in an order: that of a plan, and among the orders left one that needs little memory."""
+"""Put the kernels of a model in an order: that of a plan, and among the orders left one that needs little memory.
+
+Kernels that a plan runs beside each other are one step.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,12 @@ from autotune.tvm_backend.types import Binding, Function, IRModule, Var
 
 # The attribute of `main` with the bytes that every order of its kernels needs at least.
 LEAST_MEMORY = "autotune_least_memory"
+# That with the kernels that run beside each other: lists of their numbers, counted from 0 in the order of the calls.
+BESIDE = "autotune_beside"
 _TIR = "relax.call_tir"
 _MEGABYTE = 1e6
+
+Unit = tuple[int, ...]  # the numbers of a binding, or of kernels that run beside each other
 
 
 def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> IRModule:
@@ -37,10 +44,11 @@ def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> 
         memory_mb: How much memory activations may take, in megabytes; None for any.
 
     Returns:
-        The module, whose `main` has the attribute `LEAST_MEMORY`.
+        The module, whose `main` has the attribute `LEAST_MEMORY`, and `BESIDE` if kernels run beside each other.
 
     Raises:
-        BadInput: The plan's order is none in which the blocks can run, or no order takes so little memory.
+        BadInput: The plan's order is none in which the blocks can run, blocks that are to run beside each other need
+            each other's results, or no order takes so little memory.
     """
     main = mod["main"] if is_rewritable(mod) else None
     if main is None or len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
@@ -49,15 +57,18 @@ def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> 
         return mod
     (block,) = main.body.blocks
     graph = _Graph(main, relax.transform.RewriteDataflowReshape()(mod)["main"])
-    first = _planned(graph, plan)
-    chosen = best_order(graph.steps(first))
+    units = _planned(graph, plan)
+    chosen = best_order(graph.steps(units))
     if memory_mb is not None and chosen.peak > memory_mb * _MEGABYTE:
         raise BadInput(_too_much(chosen, memory_mb))
-    order = [first[number] for number in chosen.order]
+    ordered = [units[number] for number in chosen.order]
+    order = [step for unit in ordered for step in unit]
     kernels = {step: names for step, names in zip(graph.kernels, main.attrs[OPERATORS], strict=True)}
     attrs = {OPERATORS: [kernels[step] for step in order if step in kernels], LEAST_MEMORY: chosen.bound}
+    place = {step: number for number, step in enumerate(step for step in order if step in kernels)}
+    beside = [[place[step] for step in unit] for unit in ordered if len(unit) > 1]
     moved = relax.DataflowBlock([block.bindings[step] for step in order])
-    return with_main(mod, with_blocks(main, [moved]).with_attr(attrs))
+    return with_main(mod, with_blocks(main, [moved]).with_attr(attrs | ({BESIDE: beside} if beside else {})))
 
 
 def _too_much(order: Order, memory_mb: float) -> str:
@@ -66,17 +77,41 @@ def _too_much(order: Order, memory_mb: float) -> str:
     return f"the model's activations need {needs}, more than {allowed}; in any order of its kernels {least} at least"
 
 
-def _planned(graph: _Graph, plan: Plan) -> list[int]:
-    """Return the steps in an order that a plan allows."""
+def _planned(graph: _Graph, plan: Plan) -> list[Unit]:
+    """Return the steps in an order that a plan allows, with those that run beside each other in one unit."""
     step_of = {name: step for step, names in zip(graph.kernels, graph.operators, strict=True) for name in names}
     listed = [step_of.get(block.operators[0]) for block in plan.blocks]
+    together = _together(graph, plan, listed)
+    unit_of = {step: unit for unit in together for step in unit}
+    units = list(dict.fromkeys(unit_of.get(step, (step,)) for step in range(len(graph.after))))
+    number = {step: place for place, unit in enumerate(units) for step in unit}
+    before = [{number[other] for step in unit for other in graph.after[step]} for unit in units]
+    after = [needed - {place} for place, needed in enumerate(before)]
     steps = [step for step in dict.fromkeys(listed) if step is not None]
     for one, other in itertools.pairwise(steps):
-        graph.after[other].add(one)
-    order = stable_order(graph.after)
-    if len(order) < len(graph.after):
+        if number[one] != number[other]:
+            graph.after[other].add(one)
+            after[number[other]].add(number[one])
+    order = stable_order(after)
+    if len(order) < len(units):
         raise _impossible(graph, plan, listed)
-    return order
+    return [units[place] for place in order]
+
+
+def _together(graph: _Graph, plan: Plan, listed: Sequence[int | None]) -> list[Unit]:
+    """Return the steps of the blocks that run beside each other."""
+    units = list[Unit]()
+    for number, (block, step) in enumerate(zip(plan.blocks, listed, strict=True)):
+        if not block.beside:
+            units += [] if step is None else [(step,)]
+            continue
+        before = listed[number - 1]
+        if step is None or before is None or step == before:
+            raise plan.refusal(block.operators[0], "it cannot run beside the block before it: one of them is no kernel")
+        if graph.needed(step) & set(units[-1]):
+            raise plan.refusal(block.operators[0], "it cannot run beside a block whose result it needs")
+        units[-1] = (*units[-1], step)
+    return [unit for unit in units if len(unit) > 1]
 
 
 def _impossible(graph: _Graph, plan: Plan, listed: Sequence[int | None]) -> BadInput:
@@ -88,7 +123,9 @@ def _impossible(graph: _Graph, plan: Plan, listed: Sequence[int | None]) -> BadI
         if needed is not None:
             reason = f"it needs a result of block {needed + 1} ({title(plan.blocks[needed])}), which comes after it"
             return plan.refusal(plan.blocks[number].operators[0], reason)
-    raise AssertionError("the graph has a cycle")
+    number = next(number for number, block in enumerate(plan.blocks) if block.beside)
+    reason = "it cannot run beside the block before it, for a kernel between them needs one and makes the other"
+    return plan.refusal(plan.blocks[number].operators[0], reason)
 
 
 @dataclass
@@ -155,15 +192,15 @@ class _Graph:
             number = self._root[number]
         return number
 
-    def steps(self, order: Sequence[int]) -> Steps:
-        """Return the steps in an order."""
-        place = {step: position for position, step in enumerate(order)}
+    def steps(self, units: Sequence[Unit]) -> Steps:
+        """Return the units in an order, each as a step."""
+        place = {step: position for position, unit in enumerate(units) for step in unit}
         steps = [
             Step(
-                frozenset(place[before] for before in self.after[step]),
-                frozenset(self._lies_in(item) for item in {step, *self._needs[step]}),
+                frozenset(place[before] for step in unit for before in self.after[step]) - {position},
+                frozenset(self._lies_in(item) for step in unit for item in {step, *self._needs[step]}),
             )
-            for step in order
+            for position, unit in enumerate(units)
         ]
         kept = frozenset(map(self._lies_in, self._kept))
         always = sum(aligned(_bytes(param)) for param in self.main.params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
 from autotune.tvm_backend.kernels.roofline import Roofline, relative_rate
+from autotune.tvm_backend.passes.beside import groups_beside, joined_name
 from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
 from autotune.tvm_backend.target import instructions
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
@@ -163,7 +165,17 @@ def kernel_work(prepared: IRModule, tasks: Mapping[str, str], target: Target) ->
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):
             work[str(var.name_hint)] = _work(function, tasks, target)
-    return work
+    groups = itertools.chain.from_iterable(groups_beside(prepared).values())
+    beside = [[kernel for kernel, _ in group] for group in groups]
+    return work | {joined_name(kernels): _together([work[kernel] for kernel in kernels]) for kernels in beside}
+
+
+def _together(work: Sequence[KernelWork]) -> KernelWork:
+    """Return the work of kernels that run beside each other."""
+    operations = sum(item.gflop for item in work)
+    in_float32 = sum(item.gflop / item.rate for item in work)
+    rate = operations / in_float32 if in_float32 else 1.0
+    return KernelWork(None, operations, sum(item.bytes for item in work), rate)
 
 
 def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target) -> KernelWork:
