@@ -17,7 +17,7 @@ PLAN = Plan(
     model='net "a".onnx',
     threads=2,
     memory=Memory(8192, 8192, 9000, 64),
-    blocks=(FIRST, Block(operators=("softmax_1",))),
+    blocks=(FIRST, Block(operators=("softmax_1",)), Block(operators=("mean_1",), beside=True)),
 )
 
 
@@ -40,7 +40,7 @@ def test_a_plan_is_read_as_it_was_written(written) -> None:
 def test_the_decisions_of_a_plan_are_without_its_facts() -> None:
     decisions = PLAN.decisions()
     assert decisions.memory is None
-    assert decisions.blocks == (replace(FIRST, facts=None), Block(operators=("softmax_1",)))
+    assert decisions.blocks == (replace(FIRST, facts=None), *PLAN.blocks[1:])
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,7 @@ def test_the_decisions_of_a_plan_are_without_its_facts() -> None:
             "unknown key 'cores' in [blocks]; there are operators, algorithm, layout, threads",
         ),
         ('operators = ["a_1"]\nlayout = "NCHW33c"', 4, "'layout' in [blocks] must be a layout such as NCHW16c"),
+        ('operators = ["a_1"]\nbeside = true', 4, "block 1 has `beside`, but no block is before it"),
         ("operators = []", 3, "block 1 has no operators; leave it out"),
         ('operators = ["a_1", "b_1", "a_1"]', 3, "block 1 (a_1 + b_1 + a_1): a_1 is in 2 places; leave one"),
         ("threads = 1", 2, "'blocks[0].operators' is missing"),
@@ -82,7 +83,8 @@ def test_equal_plans_have_no_differences() -> None:
 
 def test_differences_are_told_block_by_block() -> None:
     faster = replace(FIRST, algorithm="winograd-4x4", threads=1, facts=replace(FACTS, best_us=10.0))
-    other = replace(PLAN, memory=Memory(4096, 8192, 9000, 64), blocks=(Block(operators=("softmax_2",)), faster))
+    blocks = (Block(operators=("softmax_2",)), faster, Block(operators=("mean_1",)))
+    other = replace(PLAN, memory=Memory(4096, 8192, 9000, 64), blocks=blocks)
     assert list(differences(PLAN, other)) == [
         "memory: arena: 8192 -> 4096",
         "only in the first: softmax_1",
@@ -90,9 +92,11 @@ def test_differences_are_told_block_by_block() -> None:
         "conv2d_1 + relu_1: algorithm: direct -> winograd-4x4",
         "conv2d_1 + relu_1: threads: 2 -> 1",
         "conv2d_1 + relu_1: best_us: 12.5 -> 10",
+        "mean_1: beside: true -> false",
     ]
 
 
 def test_plans_with_their_blocks_in_another_order_differ() -> None:
-    (one,) = differences(PLAN, replace(PLAN, blocks=PLAN.blocks[::-1]))
+    first, second, third = PLAN.blocks
+    (one,) = differences(PLAN, replace(PLAN, blocks=(second, first, third)))
     assert one == "order: the first runs conv2d_1 + relu_1 where the second runs softmax_1"

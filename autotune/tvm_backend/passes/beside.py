@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import tvm
 from tvm import relax
 
+from autotune.plans.plan import Block, Plan
 from autotune.tvm_backend.passes.rewrite import op_name, with_blocks
-from autotune.tvm_backend.passes.run_order import BESIDE
+from autotune.tvm_backend.passes.run_order import BESIDE, independent
 from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop
 from autotune.tvm_backend.threads.beside import joined
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, PrimFunc, Target
@@ -21,6 +23,7 @@ _NO_KERNELS = ("relax.builtin.alloc_tensor", "relax.memory.view", "relax.reshape
 # What a core is assumed to do in a microsecond, to tell how long kernels take compared with each other.
 _GFLOP_US = 50e-6
 _BYTES_US = 20e3
+_SMALL_US = 200.0  # of each core: a kernel that takes longer has work for all of them
 
 # Of each function the kernels that run beside each other: the name of the program, and which of its calls it is.
 Groups = Mapping[str, Sequence[Sequence[tuple[str, int]]]]
@@ -72,6 +75,30 @@ def join_kernels(mod: IRModule, groups: Groups, target: Target) -> IRModule:
     for name, function in functions.items():
         made.update_func(name, function)
     return _without_unused(made)
+
+
+def beside_where_small(mod: IRModule, plan: Plan, target: Target) -> Plan:
+    """Return a plan in which small kernels run beside each other that need nothing of each other.
+
+    Args:
+        mod: What `prepare` made by a plan.
+        plan: That plan.
+        target: What the model is for.
+
+    Returns:
+        A plan with all kernels, which makes the same tasks; `plan` if no two can be beside each other.
+    """
+    threads = int(target.attrs.get("num-cores") or 1)
+    units = independent(mod, lambda name: _work_us(mod[name]) < _SMALL_US * threads)
+    if all(len(unit) == 1 for unit in units):
+        return plan
+    given = {name: block for block in plan.blocks for name in block.operators}
+    blocks = list[Block]()
+    for unit in units:
+        for number, operators in enumerate(unit):
+            block = next((given[name] for name in operators if name in given), Block(operators=()))
+            blocks.append(replace(block, operators=tuple(operators), beside=number > 0))
+    return replace(plan, blocks=tuple(blocks))
 
 
 def _without_unused(mod: IRModule) -> IRModule:
