@@ -73,7 +73,7 @@ def simulated_us(work: Sequence[float], cores: int, piece_us: float) -> float:
 
 def network_us(plan: Plan, work: dict[str, float], cores: int, options: argparse.Namespace) -> float:
     """Return how long a network takes by a plan."""
-    together = [[work[block.operators[0]] for block in group] for group in groups(plan.blocks)]
+    together = [[work.get(block.operators[0], 0.0) for block in group] for group in groups(plan.blocks)]
     return sum(simulated_us(item, cores, options.piece) + options.barrier for item in together if sum(item))
 
 
