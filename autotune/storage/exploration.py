@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotune.errors import DamagedFile
 from autotune.plans.exploration import Alternatives, Choice
-from autotune.plans.plan import NOTHING, read
+from autotune.plans.plan import NOTHING, Plan, read
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths
@@ -45,6 +45,16 @@ def read_choice(paths: JobPaths, spec: JobSpec) -> Choice | None:
     return choice if fits else None
 
 
+def plan_as_submitted(paths: JobPaths) -> Plan:
+    """Read the plan that a job was submitted with; it leaves all to the rules if there was none.
+
+    Raises:
+        ConfigError: The file is not a plan.
+        DiskProblem: It cannot be read.
+    """
+    return read(paths.plan) if paths.plan.exists() else NOTHING
+
+
 def with_choice(spec: JobSpec, choice: Choice | None) -> JobSpec:
     """Return a spec whose tasks have their weights in the plan that was chosen, if one was."""
     if choice is None:
@@ -63,6 +73,5 @@ def give_up(paths: JobPaths, spec: JobSpec) -> None:
     none = (0,) * len(weights)
     choice = read_choice(paths, spec)
     if choice is None:
-        given = read(paths.plan) if paths.plan.exists() else NOTHING
-        choice = Choice(step=0, plan=given, weights=weights, contenders=none, before=weights)
+        choice = Choice(step=0, plan=plan_as_submitted(paths), weights=weights, contenders=none, before=weights)
     formats.write(paths.choice, replace(choice, contenders=none, last=True))

@@ -18,8 +18,8 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
-from autotune.plans.plan import NOTHING, Plan, read
-from autotune.storage.exploration import read_choice
+from autotune.plans.plan import Plan
+from autotune.storage.exploration import plan_as_submitted, read_choice
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
@@ -62,8 +62,13 @@ class JobModel:
     target: Target
 
     @classmethod
-    def read(cls, paths: JobPaths, spec: JobSpec) -> JobModel:
+    def read(cls, paths: JobPaths, spec: JobSpec, plan: Plan | None = None) -> JobModel:
         """Read the copy of the model that was submitted, and extract its tasks again.
+
+        Args:
+            paths: The files of the job.
+            spec: The job. Its tasks have their weights in the plan.
+            plan: What the model is prepared by; by default the plan of the job.
 
         Raises:
             VerificationError: They are not those that were submitted.
@@ -72,9 +77,10 @@ class JobModel:
         imported = Joiner()
         prepared = Joiner()
         programs = dict[str, IRModule]()
+        plan = plan_of(paths, spec) if plan is None else plan
         for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
             module = model.module()
-            lowered = prepare_as_submitted(module, target, paths, spec)
+            lowered = prepare_by_plan(module, target, spec, plan)
             # Of equal programs, whose blocks may have other names, the first is that in the joined module.
             programs = extract_programs(lowered, target) | programs
             imported.add(entry.name, module)
@@ -116,9 +122,13 @@ class JobModel:
 
 def prepare_as_submitted(module: IRModule, target: Target, paths: JobPaths, spec: JobSpec) -> IRModule:
     """Prepare the imported model of a job as `submit` did, or by the plan that was chosen since."""
+    return prepare_by_plan(module, target, spec, plan_of(paths, spec))
+
+
+def plan_of(paths: JobPaths, spec: JobSpec) -> Plan:
+    """Return the plan of a job: the one that was chosen since, or the one as submitted."""
     choice = read_choice(paths, spec)
-    given = read(paths.plan) if paths.plan.exists() else NOTHING
-    return prepare_by_plan(module, target, spec, choice.plan if choice else given)
+    return choice.plan if choice else plan_as_submitted(paths)
 
 
 def prepare_by_plan(module: IRModule, target: Target, spec: JobSpec, plan: Plan) -> IRModule:
