@@ -13,7 +13,7 @@ from typing import Annotated
 from autotune.plans.plan import NOTHING, Algorithm, Block, Layout, Plan
 from autotune.schema import whole_number
 
-__all__ = ["Alternatives", "Choice", "Kernel", "added", "base_layouts_only", "plan_of", "value_of"]
+__all__ = ["Alternatives", "Choice", "Kernel", "added", "base_layouts_only", "decision", "plan_of", "value_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,10 @@ class Choice:
         weights: How often the network runs each task of its job under this plan.
         contenders: How often it would run each task that this plan does not have, but a slightly faster task would.
         before: What `weights` were when nothing was chosen.
-        last: Whether it is final.
+        last: Whether no other choice follows, but for that between this plan and the one as submitted.
+        ratio: What part of the whole model's time with the plan as submitted it took with the chosen one; None if that
+            was not measured.
+        returned: Whether the plan as submitted was kept for that, and is `plan`.
     """
 
     FORMAT = ("autotune-choice", 1)
@@ -89,6 +92,16 @@ class Choice:
     contenders: tuple[Annotated[int, whole_number(0)], ...]
     before: tuple[Annotated[int, whole_number(0)], ...]
     last: bool = False
+    ratio: float | None = None
+    returned: bool = False
+
+
+def decision(ratio: float, returned: bool) -> str:
+    """Return a sentence on which plan is kept. The arguments are those of a `Choice`."""
+    kept = ("the chosen plan, which is kept,", "the plan as submitted")
+    if returned:
+        kept = ("the chosen plan", "the plan as submitted, which is kept")
+    return f"with {kept[0]} the model takes {ratio:.2f} of its time with {kept[1]}"
 
 
 def added(operator: str) -> bool:

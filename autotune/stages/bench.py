@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from autotune import devices
 from autotune.devices import Device
 from autotune.machine.disturbance import Quiet
+from autotune.plans.plan import Plan
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
 from autotune.stages.guard import Guard
 from autotune.stages.stage import Stage
@@ -202,11 +203,12 @@ class Bench(ABC):
         return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s, retried=_RETRIED)
 
     @abstractmethod
-    def compile_model(self, library: Path) -> None:
+    def compile_model(self, library: Path, plan: Plan | None = None) -> None:
         """Compile the whole model with the best schedules, on a CPU.
 
         Args:
             library: Where the library is written.
+            plan: The plan to compile by, if it is not that of the job; the tasks have their weights in it.
         """
 
     @abstractmethod
@@ -222,6 +224,22 @@ class Bench(ABC):
         Raises:
             WorkerError: It cannot be run.
         """
+
+    def compare_models(self, library: Path, other: Path) -> list[float]:
+        """Time two libraries of the whole model by turns, where plans can be searched for.
+
+        Args:
+            library: What `compile_model` has written.
+            other: What it has written by another plan.
+
+        Returns:
+            What part of the other's time the first one takes, in each turn.
+
+        Raises:
+            WorkerError: One of them cannot be run.
+            NotImplementedError: Plans are not searched for on this kind of device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} compares no models")
 
     @abstractmethod
     def learn(self) -> int:

@@ -1,21 +1,24 @@
 """Choose: with `--explore`, choose the plan of a job by what its tasks have taken so far.
 
 The first choice follows when every task has been tried. Tasks that would be chosen if they were a little faster go on
-to get trials then, like those of the plan. After the last choice only those of the plan do.
+to get trials then, like those of the plan. After the last choice only those of the plan do, and the whole model is
+compiled by it and by the plan as submitted: the faster one is kept.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from autotune.errors import BadInput, DamagedFile
 from autotune.plans.exploration import Alternatives, Choice, base_layouts_only, plan_of
 from autotune.plans.plan import Plan
+from autotune.stages import compile
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.exploration import read_alternatives, read_choice
+from autotune.storage.exploration import read_alternatives, read_choice, with_choice
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_stage
 
@@ -28,7 +31,7 @@ _FASTER = (0.2, 0.1)
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    """Write down which plan is the fastest by the times so far, then end the round.
+    """Write down which plan is the fastest by the times so far, then end the round, or have the whole model timed.
 
     Returns:
         `before_us` and `chosen_us`, the sums of the best times of the tasks without a choice and with it; and `blocks`,
@@ -39,7 +42,7 @@ def run(stage: Stage) -> dict[str, Any]:
         ModelError: Its model cannot be read.
     """
     if not is_due(stage):
-        stage.end_round()
+        _leave(stage)
         return {"skipped": True}
     alternatives = read_alternatives(stage.paths)
     times = _times(stage)
@@ -56,9 +59,16 @@ def run(stage: Stage) -> dict[str, Any]:
         last=last,
     )
     formats.write(stage.paths.choice, choice)
-    stage.end_round()
+    _leave(replace(stage, spec=with_choice(stage.spec, choice)))
     sums = {"before_us": _total(stage, before, times), "chosen_us": _total(stage, choice.weights, times)}
     return {**sums, "blocks": len(plan.blocks) - len(alternatives.given.blocks)}
+
+
+def _leave(stage: Stage) -> None:
+    if compile.is_due(stage):
+        stage.advance("compile")
+    else:
+        stage.end_round()
 
 
 def is_due(stage: Stage) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from autotune.config import Config
 from autotune.devices import kind_of
 from autotune.errors import DamagedFile, StorageError
 from autotune.planning.latency import tasks_sum_ms
+from autotune.plans.plan import Plan
+from autotune.stages.plan_comparison import as_submitted
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_json, read_json
 from autotune.storage.confirmation import Confirmation, read_confirmation
@@ -35,8 +37,9 @@ _OLD_TIMES = 8
 # that what is said last is what an export will find.
 _FASTER = 0.8
 _FASTER_IN_THE_END = 0.98
-_META = ("autotune-model", 1)
+_META = ("autotune-model", 2)
 _LIBRARY = "model.so"
+_SUBMITTED = "submitted.so"  # by the plan as submitted
 _NOTE = "model.json"
 
 Logs = Callable[[int], TuningLog]  # the log of each task of a job, by its index
@@ -56,15 +59,23 @@ def run(stage: Stage) -> dict[str, Any]:
     if sums is None or not is_due(stage):
         stage.end_round()
         return {"compiled": False}
-    began = time.monotonic()
     stage.clear_artifacts()
-    library = stage.artifacts / _LIBRARY
-    stage.bench.compile_model(library)
-    mark = seal(LIBRARY, file_digest(library))
-    note = {"seal": mark, "tasks_ms": sums, "took_s": round(time.monotonic() - began, 3), "at": time.time()}
+    note = {_LIBRARY: _compile(stage, _LIBRARY, sums)}
+    if other := _to_compare(stage):
+        submitted, plan = other
+        note[_SUBMITTED] = _compile(submitted, _SUBMITTED, _tasks_ms(submitted.spec, submitted.log), plan)
     publish_json(stage.artifacts / _NOTE, *_META, note)
     stage.advance("confirm")
     return {"compiled": True}
+
+
+def _compile(stage: Stage, name: str, tasks_ms: list[float] | None, plan: Plan | None = None) -> dict[str, Any]:
+    """Compile the model, and return what `compiled` wants to know of the library."""
+    began = time.monotonic()
+    library = stage.artifacts / name
+    stage.bench.compile_model(library, plan)
+    mark = seal(LIBRARY, file_digest(library))
+    return {"seal": mark, "tasks_ms": tasks_ms, "took_s": round(time.monotonic() - began, 3), "at": time.time()}
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ class CompiledModel:
     """A library of the whole model.
 
     Attributes:
+        library: The file.
         tasks_ms: The sum of the best times of the job's tasks when it was compiled, at each set of shapes.
         took_s: How long that took, in seconds.
         at: When it ended.
@@ -83,17 +95,40 @@ class CompiledModel:
     at: float
 
 
-def compiled(stage: Stage) -> CompiledModel | None:
+@dataclass(frozen=True)
+class CompiledModels:
+    """What a round has compiled.
+
+    Attributes:
+        model: The model by the plan of the job.
+        submitted: The model by the plan as submitted; None where that is the same, or not compared.
+    """
+
+    model: CompiledModel
+    submitted: CompiledModel | None
+
+
+def compiled(stage: Stage) -> CompiledModels | None:
     """Return what this round has compiled; None where it is not there any more, or another user has made it."""
-    library = stage.artifacts / _LIBRARY
     try:
         note = read_json(stage.artifacts / _NOTE, *_META)
-        if not is_sealed(LIBRARY, file_digest(library), note["seal"]):
-            return None
-        tasks_ms = tuple(map(float, note["tasks_ms"]))
-        return CompiledModel(library, tasks_ms, float(note["took_s"]), float(note["at"]))
+        submitted = _compiled(stage, _SUBMITTED, note[_SUBMITTED]) if _SUBMITTED in note else None
+        return CompiledModels(_compiled(stage, _LIBRARY, note[_LIBRARY]), submitted)
     except (OSError, StorageError, KeyError, TypeError, ValueError):
         return None
+
+
+def _compiled(stage: Stage, name: str, note: Mapping[str, Any]) -> CompiledModel:
+    """Return a library of this round.
+
+    Raises:
+        OSError, StorageError, KeyError, TypeError, ValueError: It is not there, or not what was compiled.
+    """
+    library = stage.artifacts / name
+    if not is_sealed(LIBRARY, file_digest(library), note["seal"]):
+        raise DamagedFile(f"{library} is not what was compiled")
+    tasks_ms = tuple(map(float, note["tasks_ms"]))
+    return CompiledModel(library, tasks_ms, float(note["took_s"]), float(note["at"]))
 
 
 def is_due(stage: Stage) -> bool:
@@ -103,8 +138,15 @@ def is_due(stage: Stage) -> bool:
         StorageError: A log or the last confirmation cannot be read.
     """
     return _promises(stage.paths, stage.spec, stage.log) or (
-        _tells_more(stage.paths, stage.spec, stage.config, stage.log) and not _is_under_way(stage)
+        (_tells_more(stage.paths, stage.spec, stage.config, stage.log) or _to_compare(stage) is not None)
+        and not _is_under_way(stage)
     )
+
+
+def _to_compare(stage: Stage) -> tuple[Stage, Plan] | None:
+    """Return what `as_submitted` does, if all tasks of the plan as submitted have times."""
+    other = as_submitted(stage)
+    return other if other and _tasks_ms(other[0].spec, other[0].log) is not None else None
 
 
 def is_due_at_once(workspace: Workspace, paths: JobPaths, spec: JobSpec, config: Config) -> bool:

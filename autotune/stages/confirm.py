@@ -1,6 +1,7 @@
 """Confirm: time the whole model that `compile` has made, beside the model as submitted.
 
-So `status` can say how long the model takes, and not only its tasks; and with `--stop-at` the job ends.
+So `status` can say how long the model takes, and not only its tasks; and with `--stop-at` the job ends. If there are
+libraries by two plans, they are timed by turns before, and the faster plan is kept.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from autotune.stages.compile import compiled, is_due
+from autotune.stages import plan_comparison
+from autotune.stages.compile import CompiledModel, CompiledModels, compiled, is_due
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
+from autotune.storage.exploration import with_choice
 
 # In how many processes the library is timed: to tell how long it takes, and to end a job.
 _PROCESSES = 3
@@ -26,33 +29,60 @@ def run(stage: Stage) -> dict[str, Any]:
 
     Returns:
         `latency_ms` and `slowest_ms` of the processes that timed the library; `estimate_ms`, the sum of the tasks' best
-        times; and with `--stop-at`, `met`. Without a library, `recompile`; without a confirmation, `skipped`.
+        times; and with `--stop-at`, `met`. After a comparison of two plans, `ratio`, what part of the other's time the
+        model took by the chosen one, and `returned`, whether the plan as submitted is kept. Without a library,
+        `recompile`; without a confirmation, `skipped`.
 
     Raises:
+        StorageError: A file of the job cannot be read or written.
         WorkerError: The library cannot be run.
     """
-    model = compiled(stage)
-    if model is None:
+    models = compiled(stage)
+    if models is None:
         stage.advance("compile")
         return {"recompile": True}
-    stop_at_ms = stage.spec.stop_at_ms
-    began = time.monotonic()
+    stage, model, decision = _kept(stage, models)
     last = read_confirmation(stage.paths)
     if last is not None and last.at > model.at:
         stage.end_round()
-        return {"skipped": True}
-    compared = last is not None and any(entry.reference for entry in last.entries)
-    processes = _PROCESSES if stop_at_ms is None else _PROCESSES_TO_STOP
-    entries = stage.bench.time_model(model.library, model.tasks_ms, processes, reference=not compared)
-    if compared and last is not None:
-        entries = [_with_reference(entry, last) for entry in entries]
-    result = Confirmation.of(entries, model.took_s + time.monotonic() - began)
+        return {**decision, "skipped": True}
+    result = _confirmation(stage, model, last)
     formats.write(stage.paths.confirmed, result)
     if is_due(stage):  # for what was measured meanwhile, of which nobody else reminds it after the last round
         stage.advance("compile")
     else:
         stage.end_round()
+    return {**decision, **_figures(stage, result)}
+
+
+def _kept(stage: Stage, models: CompiledModels) -> tuple[Stage, CompiledModel, dict[str, Any]]:
+    """Return the stage and the model by the plan that is kept, which is decided here if there are two.
+
+    Also return what is said of the decision.
+    """
+    if models.submitted is None:
+        return stage, models.model, {}
+    choice = plan_comparison.decide(stage, models.model.library, models.submitted.library)
+    if choice is None:  # its file was lost, and another choice will follow
+        return stage, models.submitted, {}
+    stage = replace(stage, spec=with_choice(stage.spec, choice))
+    model = models.submitted if choice.returned else models.model
+    return stage, model, {"ratio": choice.ratio, "returned": choice.returned}
+
+
+def _confirmation(stage: Stage, model: CompiledModel, last: Confirmation | None) -> Confirmation:
+    began = time.monotonic()
+    compared = last is not None and any(entry.reference for entry in last.entries)
+    processes = _PROCESSES if stage.spec.stop_at_ms is None else _PROCESSES_TO_STOP
+    entries = stage.bench.time_model(model.library, model.tasks_ms, processes, reference=not compared)
+    if compared and last is not None:
+        entries = [_with_reference(entry, last) for entry in entries]
+    return Confirmation.of(entries, model.took_s + time.monotonic() - began)
+
+
+def _figures(stage: Stage, result: Confirmation) -> dict[str, Any]:
     figures = {"latency_ms": result.latency_ms, "slowest_ms": result.slowest_ms, "estimate_ms": result.estimate_ms}
+    stop_at_ms = stage.spec.stop_at_ms
     return figures if stop_at_ms is None else {**figures, "met": result.meets(stop_at_ms)}
 
 

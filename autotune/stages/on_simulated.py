@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.device_settings import DeviceSettings
 from autotune.errors import WorkerError
 from autotune.planning.scenario import Duration, chance
+from autotune.plans.plan import Plan
 from autotune.stages.bench import Bench, OpenDevice
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, Kind, Trial
@@ -94,7 +95,7 @@ class SimulatedBench(Bench):
     def open(self, truth: Reference | None) -> OpenDevice:
         return _OpenSimulated(self)
 
-    def compile_model(self, library: Path) -> None:
+    def compile_model(self, library: Path, plan: Plan | None = None) -> None:
         _sleep(self.seconds("compile"))
         library.write_bytes(b"a library")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.plans.plan import Plan
 from autotune.stages import search, train
 from autotune.stages.bench import Bench
 from autotune.storage.confirmation import EntryTimes
@@ -102,26 +103,36 @@ class TvmBench(Bench):
         By default it would use half of the CPUs. It binds threads to cores counted from zero, which is right only where
         the stage may use all CPUs.
         """
-        cpus = len(self.stage.cpus)
-        os.environ["TVM_NUM_THREADS"] = str(self.stage.config.measure.threads or cpus)
-        if cpus != os.cpu_count():
+        os.environ["TVM_NUM_THREADS"] = str(self._threads)
+        if len(self.stage.cpus) != os.cpu_count():
             os.environ["TVM_BIND_THREADS"] = "0"
 
-    def compile_model(self, library: Path) -> None:
+    @property
+    def _threads(self) -> int:
+        return self.stage.config.measure.threads or len(self.stage.cpus)
+
+    def compile_model(self, library: Path, plan: Plan | None = None) -> None:
         from autotune.tvm_backend.export.timing.whole_model import compile_early
 
         stage = self.stage
-        compile_early(stage.workspace, stage.paths, stage.spec, library, cuda_graph=stage.config.export.cuda_graph)
+        graph = stage.config.export.cuda_graph
+        compile_early(stage.workspace, stage.paths, stage.spec, library, cuda_graph=graph, plan=plan)
 
     def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
         from autotune.tvm_backend.export.timing.whole_model import EarlyTiming, time_early
 
         self.take()
         stage = self.stage
-        threads = stage.config.measure.threads or len(stage.cpus)
-        timing = EarlyTiming(threads, processes, reference)
+        timing = EarlyTiming(self._threads, processes, reference)
         times: list[EntryTimes] = time_early(stage.paths, stage.spec, library, tasks_ms, timing)
         return times
+
+    def compare_models(self, library: Path, other: Path) -> list[float]:
+        from autotune.tvm_backend.export.timing.whole_model import compare_early
+
+        self.take()
+        shares: list[float] = compare_early(self.stage.paths, self.stage.spec, library, other, self._threads)
+        return shares
 
     def learn(self) -> int:
         return train.update_model(self.stage)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from autotune.commands.submit.publish import Submission, submit
 from autotune.config import Config
@@ -20,78 +15,12 @@ from autotune.stages import choose
 from autotune.stages.stage import Stage
 from autotune.storage import exploration, formats
 from autotune.storage.exploration import read_alternatives, read_choice
-from autotune.storage.formats import StageFile, Trial
+from autotune.storage.formats import StageFile
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export.compilation import JobModel
 
-TRIALS = 200
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two convolutions, each with ReLU."""
-    path = tmp_path_factory.mktemp("model") / "net.onnx"
-    draw = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(draw.uniform(-0.1, 0.1, (16, 16, 3, 3)).astype(np.float32), name) for name in ("v", "w")
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "v"], ["a"], pads=[1] * 4),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "w"], ["c"], pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["y"]),
-    ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 16, 8, 8]) for name in ("x", "y"))
-    graph = helper.make_graph(nodes, "net", [x], [y], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def submitted(model: Path) -> JobPaths:
-    """A job that searches for its plan, as it was submitted."""
-    workspace = Workspace(model.parent)
-    options = TuningOptions(explore=True, trials=TRIALS, name="net")
-    spec = submit(workspace, Config(), Submission(model, options), lambda step: None)
-    return workspace.job(spec.id, spec.name)
-
-
-@pytest.fixture
-def paths(workspace: Workspace, submitted: JobPaths) -> JobPaths:
-    """A copy of that job."""
-    shutil.copytree(submitted.folder, workspace.jobs / submitted.folder.name)
-    return JobPaths(workspace.jobs / submitted.folder.name)
-
-
-@pytest.fixture
-def know(workspace: Workspace, paths: JobPaths) -> Callable[..., None]:
-    """Adds so many trials of each task that a function gives a time for."""
-
-    def know(time_us: Callable[[str], float | None], trials: int = 1) -> None:
-        spec = read_spec(paths)
-        for index in spec.tunable:
-            time = time_us(spec.tasks[index].name)
-            log = TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[index].hash).records)
-            logged = len(log.entries())
-            for number in range(logged, logged + trials) if time is not None else ():
-                log.add([Trial(f"{index}-{number}", [], [], (time,), None, "0009-other", 0, 0.0)])
-
-    return know
-
-
-def stage_of(workspace: Workspace, paths: JobPaths) -> Stage:
-    task = read_spec(paths).tunable[0]
-    for path in paths.stage_files_of(task):
-        path.unlink()
-    file = StageFile(task, 3, "choose")
-    formats.write(paths.stage(task, 3), file)
-    return Stage(workspace, paths, read_spec(paths), Config(), file, (0,))
-
-
-def winograd_is_fast(name: str) -> float:
-    return 5.0 if "winograd" in name and "on_1" not in name else 10.0
+from .conftest import TRIALS, choosing, of_each_task, winograd_is_fast
 
 
 def weights(paths: JobPaths) -> dict[str, int]:
@@ -99,81 +28,83 @@ def weights(paths: JobPaths) -> dict[str, int]:
 
 
 def test_the_choice_is_due_after_a_part_of_the_trials_when_all_tasks_were_tried(
-    workspace: Workspace, paths: JobPaths, know: Any
+    workspace: Workspace, exploring: JobPaths, know_all: Any
 ) -> None:
-    count = len(read_spec(paths).tunable)
-    know(lambda name: 10.0)
-    assert not choose.is_due(stage_of(workspace, paths)), "a trial each"
-    know(lambda name: 10.0, trials=1 + 3 * TRIALS // 10 // count)
-    assert choose.is_due(stage_of(workspace, paths))
+    know_all(lambda name: 10.0)
+    assert not choose.is_due(choosing(workspace, exploring)), "a trial each"
+    know_all(lambda name: 10.0, trials=of_each_task(exploring, 0.3))
+    assert choose.is_due(choosing(workspace, exploring))
 
 
 def test_after_half_of_the_trials_the_choice_waits_for_no_task(
-    workspace: Workspace, paths: JobPaths, know: Any
+    workspace: Workspace, exploring: JobPaths, know_all: Any
 ) -> None:
-    know(lambda name: 10.0 if "relu" in name else None, trials=5)
-    assert not choose.is_due(stage_of(workspace, paths))
-    know(lambda name: 10.0 if "relu" in name else None, trials=TRIALS // 2)
-    assert choose.is_due(stage_of(workspace, paths))
+    know_all(lambda name: 10.0 if "relu" in name else None, trials=5)
+    assert not choose.is_due(choosing(workspace, exploring))
+    know_all(lambda name: 10.0 if "relu" in name else None, trials=TRIALS // 2)
+    assert choose.is_due(choosing(workspace, exploring))
 
 
 def test_the_chosen_plan_has_the_fastest_kernels_and_is_what_is_exported(
-    workspace: Workspace, paths: JobPaths, know: Any
+    workspace: Workspace, exploring: JobPaths, know_all: Any
 ) -> None:
-    before = weights(paths)
-    know(winograd_is_fast, trials=8)
-    facts = choose.run(stage_of(workspace, paths))
+    before = weights(exploring)
+    know_all(winograd_is_fast, trials=of_each_task(exploring, 0.3))
+    facts = choose.run(choosing(workspace, exploring))
     assert facts["chosen_us"] < facts["before_us"] and facts["blocks"] == 2
-    assert [("winograd" in name, count) for name, count in weights(paths).items() if "conv" in name] == [(True, 2)]
-    spec = read_spec(paths)
-    assert JobModel.read(paths, spec).prepared is not None
-    choice = read_choice(paths, spec)
+    assert [("winograd" in name, count) for name, count in weights(exploring).items() if "conv" in name] == [(True, 2)]
+    spec = read_spec(exploring)
+    assert JobModel.read(exploring, spec).prepared is not None
+    choice = read_choice(exploring, spec)
     assert choice is not None
     named = {task.name: weight for task, weight in zip(spec.tasks, choice.before, strict=True) if weight}
     assert {name: weight for name, weight in named.items() if name in before} == before
 
 
 def test_what_is_nearly_as_fast_goes_on_to_get_trials_until_the_last_choice(
-    workspace: Workspace, paths: JobPaths, know: Any
+    workspace: Workspace, exploring: JobPaths, know_all: Any
 ) -> None:
-    count = len(read_spec(paths).tunable)
-    know(lambda name: 10.5 if "winograd" in name and "on_1" not in name else 10.0, trials=1 + 3 * TRIALS // 10 // count)
-    choose.run(stage_of(workspace, paths))
-    spec = read_spec(paths)
-    choice = read_choice(paths, spec)
+    know_all(
+        lambda name: 10.5 if "winograd" in name and "on_1" not in name else 10.0, trials=of_each_task(exploring, 0.3)
+    )
+    choose.run(choosing(workspace, exploring))
+    spec = read_spec(exploring)
+    choice = read_choice(exploring, spec)
     assert choice is not None and not choice.last
     near = [task.name for task, weight in zip(spec.tasks, choice.contenders, strict=True) if weight]
     assert any("winograd" in name for name in near)
-    assert not choose.is_due(stage_of(workspace, paths)), "it was made"
-    know(lambda name: 10.0, trials=TRIALS // count)
-    assert choose.is_due(stage_of(workspace, paths))
-    choose.run(stage_of(workspace, paths))
-    last = read_choice(paths, spec)
+    assert not choose.is_due(choosing(workspace, exploring)), "it was made"
+    know_all(lambda name: 10.0, trials=of_each_task(exploring, 1.0))
+    assert choose.is_due(choosing(workspace, exploring))
+    choose.run(choosing(workspace, exploring))
+    last = read_choice(exploring, spec)
     assert last is not None and last.last and not any(last.contenders)
-    assert not choose.is_due(stage_of(workspace, paths))
+    assert not choose.is_due(choosing(workspace, exploring))
 
 
 def test_a_choice_that_was_killed_is_made_again_the_same(
-    workspace: Workspace, paths: JobPaths, know: Any, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, exploring: JobPaths, know_all: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    know(winograd_is_fast, trials=8)
-    first = stage_of(workspace, paths)
+    know_all(winograd_is_fast, trials=of_each_task(exploring, 0.3))
+    first = choosing(workspace, exploring)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Stage, "end_round", lambda stage: (_ for _ in ()).throw(KeyboardInterrupt()))
+        patched.setattr(Stage, "advance", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         choose.run(first)
-    made = paths.choice.read_bytes()
-    assert choose.run(Stage(workspace, paths, read_spec(paths), Config(), first.file, (0,))) == {"skipped": True}
-    paths.choice.unlink()
-    choose.run(stage_of(workspace, paths))
-    assert paths.choice.read_bytes() == made
+    made = exploring.choice.read_bytes()
+    assert choose.run(Stage(workspace, exploring, read_spec(exploring), Config(), first.file, (0,))) == {
+        "skipped": True
+    }
+    exploring.choice.unlink()
+    choose.run(choosing(workspace, exploring))
+    assert exploring.choice.read_bytes() == made
 
 
 def test_a_job_whose_tasks_were_all_tried_before_begins_with_a_choice(
-    workspace: Workspace, model: Path, paths: JobPaths, know: Any
+    workspace: Workspace, convolutions: Path, exploring: JobPaths, know_all: Any
 ) -> None:
-    know(winograd_is_fast, trials=3)
+    know_all(winograd_is_fast, trials=3)
     options = TuningOptions(explore=True, trials=TRIALS, name="again")
-    spec = submit(workspace, Config(), Submission(model, options), lambda step: None)
+    spec = submit(workspace, Config(), Submission(convolutions, options), lambda step: None)
     again = workspace.job(spec.id, spec.name)
     first = formats.read(StageFile, again.stage(spec.tunable[0], 0))
     assert first.kind == "choose"
@@ -184,40 +115,42 @@ def test_a_job_whose_tasks_were_all_tried_before_begins_with_a_choice(
 
 
 def test_trials_of_earlier_jobs_do_not_bring_the_first_choice_forward(
-    workspace: Workspace, paths: JobPaths, know: Any
+    workspace: Workspace, exploring: JobPaths, know_all: Any
 ) -> None:
-    spec = read_spec(paths)
+    spec = read_spec(exploring)
     new = spec.tasks[spec.tunable[-1]].name
-    know(lambda name: 10.0 if name != new else None, trials=TRIALS)
+    know_all(lambda name: 10.0 if name != new else None, trials=TRIALS)
     trials_at_submit = tuple(TRIALS if task.tunable and task.name != new else 0 for task in spec.tasks)
     later = replace(spec, known_at_submit=trials_at_submit, trials=sum(trials_at_submit) + TRIALS)
-    assert not choose.is_due(replace(stage_of(workspace, paths), spec=later))
+    assert not choose.is_due(replace(choosing(workspace, exploring), spec=later))
 
 
-def test_two_rounds_do_not_choose_at_once(workspace: Workspace, paths: JobPaths, know: Any) -> None:
-    know(winograd_is_fast, trials=8)
-    other = read_spec(paths).tunable[1]
-    stage = stage_of(workspace, paths)
-    formats.write(paths.stage(other, 0), StageFile(other, 0, "choose"))
+def test_two_rounds_do_not_choose_at_once(workspace: Workspace, exploring: JobPaths, know_all: Any) -> None:
+    know_all(winograd_is_fast, trials=of_each_task(exploring, 0.3))
+    other = read_spec(exploring).tunable[1]
+    stage = choosing(workspace, exploring)
+    formats.write(exploring.stage(other, 0), StageFile(other, 0, "choose"))
     assert not choose.is_due(stage)
 
 
-def test_a_job_that_does_not_search_for_its_plan_chooses_none(workspace: Workspace, paths: JobPaths, know: Any) -> None:
-    know(winograd_is_fast, trials=8)
-    stage = stage_of(workspace, paths)
+def test_a_job_that_does_not_search_for_its_plan_chooses_none(
+    workspace: Workspace, exploring: JobPaths, know_all: Any
+) -> None:
+    know_all(winograd_is_fast, trials=of_each_task(exploring, 0.3))
+    stage = choosing(workspace, exploring)
     assert not choose.is_due(replace(stage, spec=replace(stage.spec, explore=False)))
 
 
-def test_where_no_plan_can_be_chosen_that_of_the_submission_stays(workspace: Workspace, paths: JobPaths) -> None:
-    before = weights(paths)
-    exploration.give_up(paths, read_spec(paths))
-    assert weights(paths) == before
-    choice = read_choice(paths, read_spec(paths))
+def test_where_no_plan_can_be_chosen_that_of_the_submission_stays(workspace: Workspace, exploring: JobPaths) -> None:
+    before = weights(exploring)
+    exploration.give_up(exploring, read_spec(exploring))
+    assert weights(exploring) == before
+    choice = read_choice(exploring, read_spec(exploring))
     assert choice is not None and choice.last and choice.plan.blocks == ()
 
 
-def test_the_alternatives_are_those_of_the_tasks(paths: JobPaths) -> None:
-    hashes = {task.hash for task in read_spec(paths).tasks}
-    alternatives = read_alternatives(paths)
+def test_the_alternatives_are_those_of_the_tasks(exploring: JobPaths) -> None:
+    hashes = {task.hash for task in read_spec(exploring).tasks}
+    alternatives = read_alternatives(exploring)
     assert {kernel.task for kernel in alternatives.kernels} - {""} <= hashes
     assert len(alternatives.base) < len(alternatives.kernels)

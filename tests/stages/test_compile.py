@@ -81,9 +81,10 @@ def test_a_model_is_compiled_with_what_its_tasks_took(workspace: Workspace, job:
     stage = stage_of(workspace, paths)
     assert compile.run(stage) == {"compiled": True}
     assert kinds(paths) == [(0, 3, "confirm"), (1, 0, "search")]
-    model = compile.compiled(stage)
-    assert model is not None and model.tasks_ms == (3.8,)
-    model.library.write_bytes(b"another user's")
+    compiled = compile.compiled(stage)
+    assert compiled is not None and compiled.submitted is None
+    assert compiled.model.tasks_ms == (3.8,)
+    compiled.model.library.write_bytes(b"another user's")
     assert compile.compiled(stage) is None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from autotune.devices import kind_of
 from autotune.errors import VerificationError, WorkerError
 from autotune.options import InputSpec
+from autotune.plans.plan import Plan
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import MOST_OWN_ERROR, Entry, JobSpec
 from autotune.storage.job_files import check_model
@@ -33,6 +34,8 @@ UNTUNED = "untuned_ms"
 WITHOUT_GRAPH = "without_graph_ms"
 
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
+_COMPARED = "compared_ms"
+_EARLY_TURNS = 5  # of two libraries that are compared
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
 _LEAST_OWN_ERROR = 1e-3  # below which a model has no steps, and its own error says nothing of other ways
 
@@ -263,7 +266,9 @@ class EarlyTiming:
     reference: bool
 
 
-def compile_early(workspace: Workspace, paths: JobPaths, spec: JobSpec, library: Path, *, cuda_graph: bool) -> None:
+def compile_early(
+    workspace: Workspace, paths: JobPaths, spec: JobSpec, library: Path, *, cuda_graph: bool, plan: Plan | None = None
+) -> None:
     """Compile a model with the best trials of its tasks while its job runs.
 
     Args:
@@ -272,6 +277,7 @@ def compile_early(workspace: Workspace, paths: JobPaths, spec: JobSpec, library:
         spec: The job.
         library: Where the library is written.
         cuda_graph: Whether its kernels are launched as a CUDA graph, if the job is for CUDA.
+        plan: What it is prepared by; by default the plan of the job.
 
     Raises:
         DamagedFile: The job's copy of the model is not what was submitted.
@@ -280,7 +286,7 @@ def compile_early(workspace: Workspace, paths: JobPaths, spec: JobSpec, library:
     fastest = retiming.fastest_trials(workspace, spec, 1, retiming.Replayer(paths, spec))
     best = {hash: trials[0] for hash, trials in fastest.items()}
     graph = cuda_graph and kind_of(spec).launches_graphs
-    JobModel.read(paths, spec).compile_tuned(best, library, cuda_graph=graph)
+    JobModel.read(paths, spec, plan).compile_tuned(best, library, cuda_graph=graph)
 
 
 def time_early(
@@ -301,6 +307,35 @@ def time_early(
     """
     entries = zip(submitted(paths, spec), spec.all_entries, tasks_ms, strict=True)
     return [_time_entry(spec, library, model, entry, sum_ms, timing) for model, entry, sum_ms in entries]
+
+
+def compare_early(paths: JobPaths, spec: JobSpec, library: Path, other: Path, threads: int) -> list[float]:
+    """Time two libraries of a model by turns in fresh processes, at its only set of shapes.
+
+    Args:
+        paths: The files of the job.
+        spec: The job.
+        library: What `compile_early` has written.
+        other: What it has written by another plan.
+        threads: How many threads each uses.
+
+    Returns:
+        What part of the other's time the first one takes, in each turn.
+
+    Raises:
+        WorkerError: One of them cannot be run.
+        WorkerCrashed: A process that ran one died.
+    """
+    (model,) = submitted(paths, spec)
+    (entry,) = spec.all_entries
+    arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
+    device = kind_of(spec).runtime
+    files = {TUNED: library, _COMPARED: other}
+    runtimes = {name: Runtime("library", file, device, function=entry.name) for name, file in files.items()}
+    with RuntimeComparison(runtimes, entry.inputs, arrays, threads) as comparison:
+        pair = (TUNED, _COMPARED)
+        times = comparison.time(_EARLY_TURNS * TIMINGS, pair=pair, longest_s=_EARLY_S)
+    return ratios(times[TUNED], times[_COMPARED])
 
 
 def _time_entry(
