@@ -84,13 +84,18 @@ class PlanSearch:
         alternatives: How many tasks there are that the model does not have if nothing is chosen.
         measured: How many of them have a time.
         saved: What part of the sum of the best times the plan that was chosen saves; None before a choice.
-        final: Whether no other plan will be chosen.
+        final: Whether no other plan will be chosen, but the one as submitted if that is no slower.
+        ratio: What part of the whole model's time with the plan as submitted it took with the chosen one; None before
+            that was measured.
+        returned: Whether the plan as submitted was kept for that.
     """
 
     alternatives: int
     measured: int
     saved: float | None = None
     final: bool = False
+    ratio: float | None = None
+    returned: bool = False
 
 
 def plan_search_of(spec: JobSpec, choice: Choice | None, best_us: Sequence[float | None]) -> PlanSearch | None:
@@ -103,8 +108,10 @@ def plan_search_of(spec: JobSpec, choice: Choice | None, best_us: Sequence[float
     others = [index for index in spec.tunable if not before[index]]
     measured = sum(times[index] is not None for index in others)
     sums = [tasks_sum_ms(times, weights) for weights in (before, now)]
-    saved = None if choice is None or not sums[0] else 1 - (sums[1] or 0.0) / sums[0]
-    return PlanSearch(len(others), measured, saved, choice is not None and choice.last)
+    if choice is None:
+        return PlanSearch(len(others), measured)
+    saved = 1 - (sums[1] or 0.0) / sums[0] if sums[0] else None
+    return PlanSearch(len(others), measured, saved, choice.last, choice.ratio, choice.returned)
 
 
 def gflops(gflop: float, best_us: float | None) -> float | None:

@@ -11,6 +11,7 @@ from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
 from autotune.commands.report.references import title
 from autotune.errors import one_line
+from autotune.plans.exploration import decision
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
 from autotune.storage.journal import (
     ControlVerb,
@@ -165,9 +166,10 @@ def plan_search(job: JobStatus) -> str:
     search = job.plan_search
     if search is None:
         return ""
-    so_far = "" if search.final else " so far"
-    saved = "" if search.saved is None else f", {-search.saved:+.0%}{so_far}"
-    return f"plan: {search.measured} of {search.alternatives} alternatives measured{saved}"
+    says = f"plan: {search.measured} of {search.alternatives} alternatives measured"
+    if search.saved is not None and not search.returned:
+        says += f", {-search.saved:+.0%}{'' if search.final else ' so far'}"
+    return says if search.ratio is None else f"{says}; {decision(search.ratio, search.returned)}"
 
 
 def _deadline(job: JobStatus) -> str:

@@ -18,6 +18,7 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import AutotuneError
 from autotune.planning.estimates import Estimates
 from autotune.planning.view import JobView, RunningView
+from autotune.plans.exploration import decision
 from autotune.processes.messages import StageReport
 from autotune.stages.candidate_progress import explained_attempts
 from autotune.storage import formats
@@ -147,6 +148,8 @@ class Collector:
         if stage.kind == "measure":
             self.busy = str(report.summary.get("busy", ""))
             _LOG.info("%s: %s", name, job.progress.line(stage.id.task, report.summary))
+        if stage.kind == "confirm" and "ratio" in report.summary:
+            _LOG.info("%s: %s", name, decision(report.summary["ratio"], report.summary["returned"]))
 
     def _take_failure(self, job: QueuedJob, stage: RunningView, report: StageReport) -> None:
         """Count a failure, and after too many go on without the task, the confirmation or a choice."""

@@ -79,6 +79,7 @@ class Choice:
         contenders: How often it would run each task that this plan does not have, but a slightly faster task would.
         before: What `weights` were when nothing was chosen.
         last: Whether no other choice follows, but for that between this plan and the one as submitted.
+        beside: The plan with small kernels beside each other; None if no two can be, or before the last choice.
         ratio: What part of the whole model's time with the plan as submitted it took with the chosen one; None if that
             was not measured.
         returned: Whether the plan as submitted was kept for that, and is `plan`.
@@ -92,6 +93,7 @@ class Choice:
     contenders: tuple[Annotated[int, whole_number(0)], ...]
     before: tuple[Annotated[int, whole_number(0)], ...]
     last: bool = False
+    beside: Plan | None = None
     ratio: float | None = None
     returned: bool = False
 

@@ -225,15 +225,15 @@ class Bench(ABC):
             WorkerError: It cannot be run.
         """
 
-    def compare_models(self, library: Path, other: Path) -> list[float]:
-        """Time two libraries of the whole model by turns, where plans can be searched for.
+    def compare_models(self, libraries: Sequence[Path], reference: Path) -> list[list[float]]:
+        """Time libraries of the whole model by turns, where plans can be searched for.
 
         Args:
-            library: What `compile_model` has written.
-            other: What it has written by another plan.
+            libraries: What `compile_model` has written by some plans.
+            reference: What it has written by another plan.
 
         Returns:
-            What part of the other's time the first one takes, in each turn.
+            For each of the libraries, what part of the reference's time it takes, in each turn.
 
         Raises:
             WorkerError: One of them cannot be run.

@@ -21,6 +21,7 @@ from autotune.storage import formats
 from autotune.storage.exploration import read_alternatives, read_choice, with_choice
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_stage
+from autotune.tvm_backend.types import IRModule
 
 # After what part of the job's trials a plan is chosen.
 _SHARES = (0.3, 0.45, 0.6)
@@ -50,6 +51,7 @@ def run(stage: Stage) -> dict[str, Any]:
     passed = _passed(stage)
     plan, weights, near = _best(stage, alternatives, times, passed)
     last = passed == len(_SHARES)
+    beside = _beside(stage, plan) if last else plan
     choice = Choice(
         step=passed,
         plan=plan,
@@ -57,6 +59,7 @@ def run(stage: Stage) -> dict[str, Any]:
         contenders=(0,) * len(before) if last else _counts(stage, near),
         before=before,
         last=last,
+        beside=None if beside == plan else beside,
     )
     formats.write(stage.paths.choice, choice)
     _leave(replace(stage, spec=with_choice(stage.spec, choice)))
@@ -121,13 +124,34 @@ def _weights(stage: Stage, plan: Plan) -> dict[str, int]:
     Raises:
         BadInput: It cannot be.
     """
-    from autotune.tvm_backend.export.compilation import prepare_by_plan
-    from autotune.tvm_backend.export.submitted import submitted
     from autotune.tvm_backend.search.tasks import task_weights
 
+    return task_weights(_prepared(stage, plan), stage.target)
+
+
+def _beside(stage: Stage, plan: Plan) -> Plan:
+    """Return a plan with small kernels beside each other; the same one if no two can be, or not in so little memory."""
+    from autotune.tvm_backend.passes.beside import beside_where_small
+
+    beside = beside_where_small(_prepared(stage, plan), plan, stage.target)
+    try:
+        _prepared(stage, beside)
+    except BadInput:
+        return plan
+    return beside
+
+
+def _prepared(stage: Stage, plan: Plan) -> IRModule:
+    """Prepare the model by a plan.
+
+    Raises:
+        BadInput: It cannot be.
+    """
+    from autotune.tvm_backend.export.compilation import prepare_by_plan
+    from autotune.tvm_backend.export.submitted import submitted
+
     (model,) = submitted(stage.paths, stage.spec)
-    prepared = prepare_by_plan(model.module(), stage.target, stage.spec, plan)
-    return task_weights(prepared, stage.target)
+    return prepare_by_plan(model.module(), stage.target, stage.spec, plan)
 
 
 def _base_weights(alternatives: Alternatives) -> dict[str, int]:

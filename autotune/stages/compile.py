@@ -18,7 +18,7 @@ from autotune.devices import kind_of
 from autotune.errors import DamagedFile, StorageError
 from autotune.planning.latency import tasks_sum_ms
 from autotune.plans.plan import Plan
-from autotune.stages.plan_comparison import as_submitted
+from autotune.stages.plan_comparison import Contender, contenders
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_json, read_json
 from autotune.storage.confirmation import Confirmation, read_confirmation
@@ -39,7 +39,6 @@ _FASTER = 0.8
 _FASTER_IN_THE_END = 0.98
 _META = ("autotune-model", 2)
 _LIBRARY = "model.so"
-_SUBMITTED = "submitted.so"  # by the plan as submitted
 _NOTE = "model.json"
 
 Logs = Callable[[int], TuningLog]  # the log of each task of a job, by its index
@@ -60,11 +59,12 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.end_round()
         return {"compiled": False}
     stage.clear_artifacts()
-    note = {_LIBRARY: _compile(stage, _LIBRARY, sums)}
-    if other := _to_compare(stage):
-        submitted, plan = other
-        note[_SUBMITTED] = _compile(submitted, _SUBMITTED, _tasks_ms(submitted.spec, submitted.log), plan)
-    publish_json(stage.artifacts / _NOTE, *_META, note)
+    model = _compile(stage, _LIBRARY, sums)
+    others = {
+        name: _compile(other.stage, f"{name}.so", _tasks_ms(other.stage.spec, stage.log), other.plan)
+        for name, other in _contenders(stage).items()
+    }
+    publish_json(stage.artifacts / _NOTE, *_META, {"model": model, "contenders": others})
     stage.advance("confirm")
     return {"compiled": True}
 
@@ -101,20 +101,20 @@ class CompiledModels:
 
     Attributes:
         model: The model by the plan of the job.
-        submitted: The model by the plan as submitted; None where that is the same, or not compared.
+        contenders: The model by other plans that are compared with it, by the names that `plan_comparison` gives them.
     """
 
     model: CompiledModel
-    submitted: CompiledModel | None
+    contenders: Mapping[str, CompiledModel]
 
 
 def compiled(stage: Stage) -> CompiledModels | None:
     """Return what this round has compiled; None where it is not there any more, or another user has made it."""
     try:
         note = read_json(stage.artifacts / _NOTE, *_META)
-        submitted = _compiled(stage, _SUBMITTED, note[_SUBMITTED]) if _SUBMITTED in note else None
-        return CompiledModels(_compiled(stage, _LIBRARY, note[_LIBRARY]), submitted)
-    except (OSError, StorageError, KeyError, TypeError, ValueError):
+        others = {name: _compiled(stage, f"{name}.so", about) for name, about in note["contenders"].items()}
+        return CompiledModels(_compiled(stage, _LIBRARY, note["model"]), others)
+    except (OSError, StorageError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
@@ -138,15 +138,16 @@ def is_due(stage: Stage) -> bool:
         StorageError: A log or the last confirmation cannot be read.
     """
     return _promises(stage.paths, stage.spec, stage.log) or (
-        (_tells_more(stage.paths, stage.spec, stage.config, stage.log) or _to_compare(stage) is not None)
+        (_tells_more(stage.paths, stage.spec, stage.config, stage.log) or bool(_contenders(stage)))
         and not _is_under_way(stage)
     )
 
 
-def _to_compare(stage: Stage) -> tuple[Stage, Plan] | None:
-    """Return what `as_submitted` does, if all tasks of the plan as submitted have times."""
-    other = as_submitted(stage)
-    return other if other and _tasks_ms(other[0].spec, other[0].log) is not None else None
+def _contenders(stage: Stage) -> Mapping[str, Contender]:
+    """Return what the model by the plan of the job is compared with; nothing where a task of that has no time."""
+    others = contenders(stage)
+    untimed = any(_tasks_ms(other.stage.spec, stage.log) is None for other in others.values())
+    return {} if untimed else others
 
 
 def is_due_at_once(workspace: Workspace, paths: JobPaths, spec: JobSpec, config: Config) -> bool:

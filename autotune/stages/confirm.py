@@ -60,13 +60,15 @@ def _kept(stage: Stage, models: CompiledModels) -> tuple[Stage, CompiledModel, d
 
     Also return what is said of the decision.
     """
-    if models.submitted is None:
+    if not models.contenders:
         return stage, models.model, {}
-    choice = plan_comparison.decide(stage, models.model.library, models.submitted.library)
-    if choice is None:  # its file was lost, and another choice will follow
-        return stage, models.submitted, {}
+    libraries = {name: model.library for name, model in models.contenders.items()}
+    decision = plan_comparison.decide(stage, models.model.library, libraries)
+    if decision is None:  # its file was lost, and another choice will follow
+        return stage, models.contenders.get(plan_comparison.SUBMITTED, models.model), {}
+    choice, name = decision
     stage = replace(stage, spec=with_choice(stage.spec, choice))
-    model = models.submitted if choice.returned else models.model
+    model = models.contenders[name] if name else models.model
     return stage, model, {"ratio": choice.ratio, "returned": choice.returned}
 
 

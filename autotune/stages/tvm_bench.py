@@ -127,12 +127,11 @@ class TvmBench(Bench):
         times: list[EntryTimes] = time_early(stage.paths, stage.spec, library, tasks_ms, timing)
         return times
 
-    def compare_models(self, library: Path, other: Path) -> list[float]:
+    def compare_models(self, libraries: Sequence[Path], reference: Path) -> list[list[float]]:
         from autotune.tvm_backend.export.timing.whole_model import compare_early
 
         self.take()
-        shares: list[float] = compare_early(self.stage.paths, self.stage.spec, library, other, self._threads)
-        return shares
+        return compare_early(self.stage.paths, self.stage.spec, libraries, reference, self._threads)
 
     def learn(self) -> int:
         return train.update_model(self.stage)

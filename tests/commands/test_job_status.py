@@ -430,3 +430,30 @@ def test_a_search_for_a_plan_says_how_far_it_is_and_what_it_saves(workspace: Wor
     assert job.latency_ms == 0.09 and not job.is_partial
     assert render.plan_search(job) == "plan: 1 of 2 alternatives measured, -10% so far"
     assert to_json([job])["jobs"][0]["plan_search"]["measured"] == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "ratio", "returned", "says"),
+    [
+        ((0, 1, 0), None, False, ", -10%"),
+        ((0, 1, 0), 0.941, False, ", -10%; with the chosen plan, which is kept, the model takes 0.94 of its time"),
+        (
+            (1, 0, 0),
+            1.02,
+            True,
+            "; with the chosen plan the model takes 1.02 of its time with the plan as submitted, which",
+        ),
+    ],
+)
+def test_a_search_for_a_plan_says_which_plan_was_faster_in_the_whole_model(
+    workspace: Workspace, make_job: Make, weights: tuple[int, ...], ratio: float | None, returned: bool, says: str
+) -> None:
+    tasks = [TaskSpec(f"conv{index}", f"{index:016x}", 1 - index % 2, "1x8", 0.5, True) for index in range(3)]
+    state = JobState("running", tasks=(TaskProgress(4, 100.0), TaskProgress(4, 90.0), TaskProgress()))
+    paths = make_job(tasks=tuple(tasks), explore=True, state=state)
+    choice = Choice(step=3, plan=NOTHING, weights=weights, contenders=(0, 0, 0), before=(1, 0, 0), last=True)
+    formats.write(paths.choice, replace(choice, ratio=ratio, returned=returned))
+    job = only(workspace)
+    assert render.plan_search(job).startswith(f"plan: 1 of 2 alternatives measured{says}")
+    search = to_json([job])["jobs"][0]["plan_search"]
+    assert (search["ratio"], search["returned"], search["final"]) == (ratio, returned, True)

@@ -34,8 +34,7 @@ UNTUNED = "untuned_ms"
 WITHOUT_GRAPH = "without_graph_ms"
 
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
-_COMPARED = "compared_ms"
-_EARLY_TURNS = 5  # of two libraries that are compared
+_EARLY_TURNS = 7  # of libraries that are compared
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
 _LEAST_OWN_ERROR = 1e-3  # below which a model has no steps, and its own error says nothing of other ways
 
@@ -309,18 +308,20 @@ def time_early(
     return [_time_entry(spec, library, model, entry, sum_ms, timing) for model, entry, sum_ms in entries]
 
 
-def compare_early(paths: JobPaths, spec: JobSpec, library: Path, other: Path, threads: int) -> list[float]:
-    """Time two libraries of a model by turns in fresh processes, at its only set of shapes.
+def compare_early(
+    paths: JobPaths, spec: JobSpec, libraries: Sequence[Path], reference: Path, threads: int
+) -> list[list[float]]:
+    """Time libraries of a model by turns in fresh processes, at its only set of shapes.
 
     Args:
         paths: The files of the job.
         spec: The job.
-        library: What `compile_early` has written.
-        other: What it has written by another plan.
+        libraries: What `compile_early` has written by some plans.
+        reference: What it has written by another plan.
         threads: How many threads each uses.
 
     Returns:
-        What part of the other's time the first one takes, in each turn.
+        For each of the libraries, what part of the reference's time it takes, in each turn.
 
     Raises:
         WorkerError: One of them cannot be run.
@@ -330,12 +331,11 @@ def compare_early(paths: JobPaths, spec: JobSpec, library: Path, other: Path, th
     (entry,) = spec.all_entries
     arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
     device = kind_of(spec).runtime
-    files = {TUNED: library, _COMPARED: other}
+    files = {file.name: file for file in (*libraries, reference)}
     runtimes = {name: Runtime("library", file, device, function=entry.name) for name, file in files.items()}
     with RuntimeComparison(runtimes, entry.inputs, arrays, threads) as comparison:
-        pair = (TUNED, _COMPARED)
-        times = comparison.time(_EARLY_TURNS * TIMINGS, pair=pair, longest_s=_EARLY_S)
-    return ratios(times[TUNED], times[_COMPARED])
+        times = comparison.time(_EARLY_TURNS * TIMINGS, longest_s=_EARLY_S)
+    return [ratios(times[file.name], times[reference.name]) for file in libraries]
 
 
 def _time_entry(
