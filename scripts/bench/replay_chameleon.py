@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import replay_search
 from replay_search import Learner, Recorded, view
+from side_by_side import side_by_side
 
 from autotune import strategies
 from autotune.strategies import samplers
@@ -82,7 +83,7 @@ Figures = dict[str, list[list[float]]]
 def replays(spaces: Sequence[Recorded], way: str, options: argparse.Namespace) -> list[list[Run]]:
     """Replay the searches of a way with each seed on each space, [spaces, seeds]."""
     one = lambda space, seed: replay(spaces[space], way, seed, options.rounds)  # noqa: E731
-    return replay_search.side_by_side(one, len(spaces), options.seeds, options.processes)
+    return side_by_side(one, len(spaces), options.seeds, options.processes)
 
 
 def replay(recorded: Recorded, way: str, seed: int, rounds: int) -> Run:

@@ -29,17 +29,17 @@ import functools
 import gzip
 import json
 import math
-import multiprocessing
 import resource
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
+from side_by_side import side_by_side
 
 from autotune import strategies
 from autotune.strategies import samplers
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--round", type=int, default=8, help="measurements of a batch")
     parser.add_argument("--runs", type=Path, help="searches of Kernel Tuner, by `kernel_tuner_runs.py`")
-    parser.add_argument("--processes", type=int, default=1, help="searches that are replayed side by side")
+    parser.add_argument("--processes", type=int, default=1, help="searches and bootstraps that run side by side")
     options = parser.parse_args()
     spaces = [read(file) for path in options.paths for file in files(path)]
     for space in spaces:
@@ -80,10 +80,10 @@ def main() -> None:
         began = cpu_seconds()
         runs = searches.run(way, options.seeds, options.processes)
         seconds = (cpu_seconds() - began) / (len(spaces) * options.seeds)
-        tell(way, spaces, runs, f"{seconds:.3f}")
+        tell(way, spaces, runs, f"{seconds:.3f}", options.processes)
     for way, rows in (json.loads(options.runs.read_text()) if options.runs else {}).items():
         made = [[_until_the_end(space, measured) for measured in rows[space.name]] for space in spaces]
-        tell(way, spaces, made, "")
+        tell(way, spaces, made, "", options.processes)
 
 
 def cpu_seconds() -> float:
@@ -92,10 +92,11 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def tell(way: str, spaces: Sequence[Recorded], runs: Sequence[Sequence[Run]], seconds: str) -> None:
+def tell(way: str, spaces: Sequence[Recorded], runs: Sequence[Sequence[Run]], seconds: str, processes: int) -> None:
     """Print the line of a way."""
-    scores = [score(space, made) for space, made in zip(spaces, runs, strict=True)]
-    low, high = interval(spaces, runs)
+    pools = [Pooled.of(space, made) for space, made in zip(spaces, runs, strict=True)]
+    scores = [pooled.score() for pooled in pools]
+    low, high = interval(pools, processes)
     columns = " | ".join(f"{value:.3f}" for value in scores)
     print(f"| {way} | {np.mean(scores):.3f} ({low:.3f} to {high:.3f}) | {columns} | {seconds} |", flush=True)
 
@@ -231,23 +232,6 @@ class Searches:
         return side_by_side(one, len(self.spaces), seeds, processes)
 
 
-Replayed = TypeVar("Replayed")
-_SHARED: list[Callable[[int, int], Any]] = []
-
-
-def side_by_side(one: Callable[[int, int], Replayed], spaces: int, seeds: int, processes: int) -> list[list[Replayed]]:
-    """Call a function with each space and each seed, in several processes; return what it does, [spaces, seeds]."""
-    work = [(space, seed) for space in range(spaces) for seed in range(seeds)]
-    context = multiprocessing.get_context("fork")  # so that each process has the spaces
-    with context.Pool(processes, initializer=_SHARED.append, initargs=(one,)) as pool:
-        made = pool.starmap(_call_shared, work, chunksize=4)
-    return [made[first : first + seeds] for first in range(0, len(made), seeds)]
-
-
-def _call_shared(space: int, seed: int) -> Any:
-    return _SHARED[-1](space, seed)
-
-
 def search(recorded: Recorded, way: str, seed: int, count: int) -> Run:
     """Replay one search until random search would have ended."""
     strategy, picks = _way(way)
@@ -335,33 +319,62 @@ class TabledScore:
         return self._scores[configurations @ self._recorded.strides]
 
 
-def score(recorded: Recorded, runs: Sequence[Run]) -> float:
-    """Return the mean over time of the gain over random search, as a share of what the optimum would gain."""
-    seconds = np.concatenate([run.seconds for run in runs])
-    best = np.concatenate([run.best for run in runs])
-    inside = (0.9 * recorded.clock[0] <= seconds) & (seconds <= MARGIN * recorded.clock[-1]) & ~np.isnan(best)
-    order = np.lexsort((-best[inside], seconds[inside]))
-    times = seconds[inside][order]
-    ranks = np.searchsorted(recorded.ascending, best[inside][order])
-    fitted = isotonic_regression(ranks, increasing=False).x
-    at_clock = np.round(np.interp(recorded.clock, times, fitted)).astype(int)
-    gained = recorded.random_curve - recorded.ascending[at_clock]
-    return float(np.mean(gained / (recorded.random_curve - recorded.ascending[0])))
+@dataclass(frozen=True)
+class Pooled:
+    """The measurements of several searches on a space while they are judged, earliest first.
+
+    Attributes:
+        seconds: When each ended, [measurements].
+        ranks: Place of the best time until then among all times of the space, [measurements].
+        searches: Which search made it, [measurements].
+        count: Number of searches.
+    """
+
+    recorded: Recorded
+    seconds: Floats
+    ranks: Indices
+    searches: Indices
+    count: int
+
+    @classmethod
+    def of(cls, recorded: Recorded, runs: Sequence[Run]) -> Pooled:
+        seconds = np.concatenate([run.seconds for run in runs])
+        best = np.concatenate([run.best for run in runs])
+        searches = np.repeat(np.arange(len(runs)), [len(run.seconds) for run in runs])
+        judged = (0.9 * recorded.clock[0] <= seconds) & (seconds <= MARGIN * recorded.clock[-1]) & ~np.isnan(best)
+        order = np.flatnonzero(judged)[np.lexsort((-best[judged], seconds[judged]))]
+        ranks = np.searchsorted(recorded.ascending, best[order])
+        return cls(recorded, seconds[order], ranks, searches[order], len(runs))
+
+    def score(self, draws: Indices | None = None) -> float:
+        """Return the mean over time of the gain over random search, as a share of what the optimum would gain.
+
+        Args:
+            draws: How often each search counts, [searches]; once by default.
+        """
+        counted = np.ones(self.count) if draws is None else draws
+        weights = counted[self.searches]
+        drawn = np.flatnonzero(weights > 0)  # a regression needs positive weights
+        fitted = isotonic_regression(self.ranks[drawn], weights=weights[drawn], increasing=False).x
+        at_clock = np.round(np.interp(self.recorded.clock, self.seconds[drawn], fitted)).astype(int)
+        curve = self.recorded.random_curve
+        optimum = self.recorded.ascending[0]
+        return float(np.mean((curve - self.recorded.ascending[at_clock]) / (curve - optimum)))
 
 
-def interval(spaces: Sequence[Recorded], runs: Sequence[Sequence[Run]]) -> tuple[float, float]:
+def interval(pools: Sequence[Pooled], processes: int) -> tuple[float, float]:
     """Return the 95% interval of the mean score over the spaces, by a bootstrap over seeds."""
     rng = np.random.default_rng(0)
-    means = [
-        np.mean([score(space, _drawn(made, rng)) for space, made in zip(spaces, runs, strict=True)])
-        for _ in range(BOOTSTRAPS)
-    ]
+    draws = [[_draws(rng, pooled.count) for pooled in pools] for _ in range(BOOTSTRAPS)]
+    one = lambda space, bootstrap: pools[space].score(draws[bootstrap][space])  # noqa: E731
+    means = np.mean(side_by_side(one, len(pools), BOOTSTRAPS, processes), axis=0)
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
 
-def _drawn(runs: Sequence[Run], rng: np.random.Generator) -> list[Run]:
-    return [runs[place] for place in rng.integers(len(runs), size=len(runs))]
+def _draws(rng: np.random.Generator, count: int) -> Indices:
+    """Draw as many searches as there are, with repeats; return how often each was drawn."""
+    return np.bincount(rng.integers(count, size=count), minlength=count)
 
 
 if __name__ == "__main__":

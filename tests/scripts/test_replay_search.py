@@ -85,16 +85,39 @@ def test_a_search_measures_nothing_twice_and_goes_on_as_long_as_it_is_judged(scr
 def test_the_optimum_scores_1_and_the_curve_of_random_search_0(script: ModuleType, file: Path) -> None:
     space = script.read(file)
     optimum = script.Run(space.clock, np.full(len(space.clock), space.ascending[0]))
-    assert script.score(space, [optimum]) == 1.0
+    assert script.Pooled.of(space, [optimum]).score() == 1.0
     nearest = space.ascending[np.abs(space.ascending[:, None] - space.random_curve).argmin(axis=0)]
-    assert abs(script.score(space, [script.Run(space.clock, nearest)])) < 0.05
+    assert abs(script.Pooled.of(space, [script.Run(space.clock, nearest)]).score()) < 0.05
 
 
 def test_random_search_scores_about_0(script: ModuleType, file: Path) -> None:
     space = script.read(file)
     runs = [script.search(space, "random", seed, count=1) for seed in range(100)]
-    low, high = script.interval([space], [runs])
+    low, high = script.interval([script.Pooled.of(space, runs)], processes=1)
     assert low - 0.15 < 0 < high + 0.15
+
+
+def test_drawing_each_search_once_gives_the_score(script: ModuleType, file: Path) -> None:
+    space = script.read(file)
+    pooled = script.Pooled.of(space, [script.search(space, "random", seed, count=8) for seed in range(9)])
+    assert pooled.score(np.ones(9, dtype=int)) == pooled.score()
+
+
+def test_a_search_that_is_drawn_twice_counts_as_two_and_one_that_is_not_drawn_is_left_out(
+    script: ModuleType, file: Path
+) -> None:
+    space = script.read(file)
+    runs = [script.search(space, "genetic", seed, count=8) for seed in range(4)]
+    listed = script.Pooled.of(space, [runs[0], runs[2], runs[2], runs[3]]).score()
+    assert script.Pooled.of(space, runs).score(np.array([1, 0, 2, 1])) == pytest.approx(listed, abs=1e-12)
+    assert abs(script.Pooled.of(space, runs).score() - listed) > 1e-3
+
+
+def test_an_interval_is_the_same_from_one_process_and_from_two(script: ModuleType, file: Path) -> None:
+    space = script.read(file)
+    runs = [script.search(space, "random", seed, count=8) for seed in range(9)]
+    pools = [script.Pooled.of(space, runs), script.Pooled.of(space, runs[:5])]
+    assert script.interval(pools, processes=1) == script.interval(pools, processes=2)
 
 
 def test_looked_up_scores_are_those_of_the_trees(script: ModuleType, file: Path) -> None:
@@ -115,7 +138,7 @@ def test_searches_of_another_tuner_are_judged_by_what_they_measured(script: Modu
     optimum = int(np.nanargmin(space.us))
     theirs = script._until_the_end(space, [optimum])
     assert theirs.seconds[-1] > space.clock[-1] and set(theirs.best) == {space.ascending[0]}
-    assert script.score(space, [theirs]) == 1.0 > script.score(space, [ours])
+    assert script.Pooled.of(space, [theirs]).score() == 1.0 > script.Pooled.of(space, [ours]).score()
 
 
 def test_tiles_are_ordered_from_the_innermost_factor_outwards(script: ModuleType) -> None:
