@@ -6,7 +6,7 @@ The tests of decisions say how long libraries take, and compile none.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from autotune.config import Config
 from autotune.errors import WorkerCrashed
 from autotune.plans.exploration import Choice
-from autotune.plans.plan import NOTHING, Plan
+from autotune.plans.plan import NOTHING, Block, Plan
 from autotune.settings import JobSettings
 from autotune.stages import choose, compile, confirm
 from autotune.stages.on_cpu import CpuBench
@@ -42,6 +42,16 @@ def next_stage(stage: Stage) -> Stage:
 def choice_of(paths: JobPaths) -> Choice:
     choice = read_choice(paths, read_spec(paths))
     assert choice is not None
+    return choice
+
+
+BESIDE = Plan(blocks=(Block(operators=("conv2d_1",)), Block(operators=("conv2d_2",), beside=True)))
+
+
+def with_beside(stage: Stage) -> Choice:
+    """Give a choice a plan with kernels beside each other, which this network in a chain has none of."""
+    choice = replace(choice_of(stage.paths), beside=BESIDE)
+    formats.write(stage.paths.choice, choice)
     return choice
 
 
@@ -72,12 +82,14 @@ class Benches:
 
     Attributes:
         ratio: What part of the time of the plan as submitted the chosen one takes.
+        beside: The same of the chosen one with small kernels beside each other.
         compiled: The names of the libraries and the plans that they were compiled by.
         comparisons: How often libraries were compared.
         timed: The names of the libraries that were timed alone, and the sums of the times of their tasks.
     """
 
     ratio: float
+    beside: float
     compiled: list[tuple[str, Plan | None]]
     comparisons: int
     timed: list[tuple[str, float]]
@@ -85,15 +97,16 @@ class Benches:
 
 @pytest.fixture
 def benches(monkeypatch: pytest.MonkeyPatch) -> Benches:
-    asked = Benches(0.9, [], 0, [])
+    asked = Benches(0.9, 2.0, [], 0, [])
 
     def compile_model(bench: CpuBench, library: Path, plan: Plan | None = None) -> None:
         asked.compiled.append((library.name, plan))
         library.write_text(library.name)
 
-    def compare_models(bench: CpuBench, library: Path, other: Path) -> list[float]:
+    def compare_models(bench: CpuBench, libraries: Sequence[Path], reference: Path) -> list[list[float]]:
         asked.comparisons += 1
-        return [asked.ratio - 0.1, asked.ratio, asked.ratio + 0.001]
+        shares = {"model.so": asked.ratio, "beside.so": asked.beside}
+        return [[shares[file.name] - 0.1, shares[file.name], shares[file.name] + 0.001] for file in libraries]
 
     def time_model(bench: CpuBench, library: Path, sums: Any, *_: Any, **__: Any) -> list[EntryTimes]:
         asked.timed.append((library.name, sums[0]))
@@ -143,6 +156,37 @@ def test_the_chosen_plan_is_kept_if_it_is_faster_by_a_hundredth(
     assert benches.timed == [("submitted.so", 0.02)] if returned else [("model.so", 0.01)]
     file = formats.read(StageFile, chosen.paths.stage(chosen.file.task, 4))
     assert file.kind == "search" and not compile.is_due(next_stage(replace(chosen, file=file)))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "beside", "kept"),
+    [(0.9, 0.88, "beside"), (0.9, 0.895, "model"), (1.2, 0.98, "beside"), (1.2, 0.995, "submitted")],
+)
+def test_small_kernels_run_beside_each_other_if_that_is_faster_by_another_hundredth(
+    chosen: Stage, benches: Benches, ratio: float, beside: float, kept: str
+) -> None:
+    benches.ratio, benches.beside = ratio, beside
+    before = with_beside(chosen)
+    compile.run(next_stage(chosen))
+    assert benches.compiled == [("model.so", None), ("submitted.so", NOTHING), ("beside.so", BESIDE)]
+    confirm.run(next_stage(chosen))
+    assert [name for name, _ in benches.timed] == [f"{kept}.so"]
+    plans = {"beside": BESIDE, "model": before.plan, "submitted": NOTHING}
+    assert choice_of(chosen.paths).plan == plans[kept]
+
+
+@pytest.mark.parametrize(("beside", "plan"), [(0.9, BESIDE), (0.995, NOTHING)])
+def test_a_plan_as_submitted_is_compared_with_its_small_kernels_beside_each_other(
+    chosen: Stage, benches: Benches, beside: float, plan: Plan
+) -> None:
+    benches.beside = beside
+    choice = with_beside(chosen)
+    formats.write(chosen.paths.choice, replace(choice, plan=NOTHING, weights=choice.before))
+    compile.run(next_stage(chosen))
+    assert benches.compiled == [("model.so", None), ("beside.so", BESIDE)]
+    assert confirm.run(next_stage(chosen))["ratio"] == beside
+    assert choice_of(chosen.paths).plan == plan
+    assert [name for name, _ in benches.timed] == ["model.so" if plan is NOTHING else "beside.so"]
 
 
 def test_a_choice_that_was_killed_before_the_comparison_goes_on_with_it(workspace: Workspace, chosen: Stage) -> None:
