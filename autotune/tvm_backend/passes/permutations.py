@@ -147,7 +147,10 @@ class _Sinker(Rewriter):
         return above
 
     def _ends(self, value: Expr, axes: Axes) -> bool:
-        return op_name(value) == _PERMUTATION and _is_identity(_after(axes, axes_of(value)))
+        """Whether a value is the inverse of a permutation. One of a tensor of another rank is not."""
+        if op_name(value) != _PERMUTATION or len(static_shape(value)) != len(axes):
+            return False
+        return _is_identity(_after(axes, axes_of(value)))
 
 
 def axes_of(permutation: Expr) -> Axes:

@@ -63,6 +63,16 @@ def test_a_permutation_of_axes_of_extent_1_is_a_reshape(sunk):
     assert sunk(build, (6, 1, 4, 1)) == ["reshape", "exp"]
 
 
+def test_permutations_of_tensors_of_other_ranks_are_no_inverses(sunk):
+    def build(emit, x, y):
+        active = emit(_OP.exp(emit(_OP.permute_dims(x, (1, 0, 2)))))
+        narrow = emit(_OP.permute_dims(emit(_OP.reshape(active, (3, 8))), (1, 0)))
+        return _OP.add(emit(_OP.permute_dims(y, TO_LAST)), narrow)
+
+    names = sunk(build, (2, 3, 4), (1, 3, 8, 1))
+    assert names == ["permute_dims", "exp", "reshape", "permute_dims", "permute_dims", "add"]
+
+
 def test_where_no_inverse_follows_nothing_changes(sunk):
     def build(emit, x):
         return _OP.exp(emit(_OP.permute_dims(x, TO_FIRST)))
