@@ -148,11 +148,14 @@ def _part(whole: Expr, like: Expr, offset: int) -> Expr:
 
 
 def returned(function: Function) -> Iterator[Var]:
-    """Yield the variables that a function returns, in a tuple or under another name."""
-    yield from variables(function.body.body)
-    for binding in [item for block in function.body.blocks for item in block.bindings]:
-        if not isinstance(binding.value, relax.Call):
-            yield from variables(binding.value)
+    """Yield the variables that a function returns, in a tuple, as a part of one or under another name."""
+    values = {binding.var: binding.value for block in function.body.blocks for binding in block.bindings}
+    left = list(variables(function.body.body))
+    while left:
+        var = left.pop()
+        yield var
+        if var in values and not isinstance(values[var], relax.Call):
+            left += variables(values[var])
 
 
 def share_buffers(mod: IRModule) -> IRModule:

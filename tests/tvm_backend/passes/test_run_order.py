@@ -45,6 +45,21 @@ def test_a_large_result_is_used_before_another_one_is_computed(branches, target)
     assert prepared["main"].attrs[LEAST_MEMORY] < 2 * LARGE
 
 
+def test_a_result_of_several_that_was_read_is_not_kept_to_the_end(target) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64, 2), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            halves = builder.emit(relax.op.split(x, 2, 1))
+            wide = builder.emit(relax.op.matmul(halves[0], builder.emit(relax.op.permute_dims(halves[1]))))
+            narrow = builder.emit(relax.op.sum(wide, 1))
+            out = builder.emit_output(relax.op.matmul(relax.op.expand_dims(narrow, 1), relax.op.expand_dims(narrow, 0)))
+        builder.emit_func_output(out)
+    prepared = prepare(builder.get(), target)
+    both = 2 * SMALL  # as much as the input, which is there all the time
+    assert prepared["main"].attrs[LEAST_MEMORY] == both + both + LARGE
+
+
 def test_a_plan_decides_the_order(branches, target) -> None:
     plan = Plan(blocks=(Block(operators=("matmul_2",)), Block(operators=("matmul_1",)), Block(operators=("sum_2",))))
     names = order(prepare(branches, target, plan=plan))
