@@ -145,7 +145,7 @@ def is_due(stage: Stage) -> bool:
 
 def _contenders(stage: Stage) -> Mapping[str, Contender]:
     """Return what the model by the plan of the job is compared with; nothing where a task of that has no time."""
-    others = contenders(stage)
+    others = contenders(stage) if _can_be_timed(stage.paths, stage.spec, stage.config) else {}
     untimed = any(_tasks_ms(other.stage.spec, stage.log) is None for other in others.values())
     return {} if untimed else others
 
@@ -165,16 +165,22 @@ def is_due_at_once(workspace: Workspace, paths: JobPaths, spec: JobSpec, config:
 
 def _tells_more(paths: JobPaths, spec: JobSpec, config: Config, log: Logs) -> bool:
     """Return whether a measurement would tell what the model takes besides its tasks better than the last one did."""
-    if not config.job.whole_model or config.cluster.engine or not kind_of(spec).runs_models:
+    if not _can_be_timed(paths, spec, config):
         return False
     last = read_confirmation(paths)
-    if last is not None and last.failed:
-        return False
     sums = _tasks_ms(spec, log)
     if sums is None or last is None or not last.entries:
         return sums is not None
     share = max(sums) / last.estimate_ms
     return share <= _FASTER_IN_THE_END and (_is_over(spec, log) or (share <= _FASTER and _is_old(last)))
+
+
+def _can_be_timed(paths: JobPaths, spec: JobSpec, config: Config) -> bool:
+    """Return whether the whole model of a job is timed here, as far as is known."""
+    if not config.job.whole_model or config.cluster.engine or not kind_of(spec).runs_models:
+        return False
+    last = read_confirmation(paths)
+    return last is None or not last.failed
 
 
 def _is_under_way(stage: Stage) -> bool:

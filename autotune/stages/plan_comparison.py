@@ -12,12 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.devices import kind_of
 from autotune.plans.exploration import Choice
 from autotune.plans.plan import Plan
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.confirmation import read_confirmation
 from autotune.storage.exploration import plan_as_submitted, read_choice, with_choice
 
 # The names of plans that the chosen one is compared with: as submitted, and with small kernels beside each other.
@@ -44,10 +42,10 @@ def contenders(stage: Stage) -> dict[str, Contender]:
     """Return the plans that the chosen one is compared with, by their names; none if nothing is to be compared.
 
     Raises:
-        StorageError: The choice, the plan or the last confirmation cannot be read.
+        StorageError: The choice or the plan cannot be read.
     """
     choice = read_choice(stage.paths, stage.spec)
-    if choice is None or not _is_open(stage, choice):
+    if choice is None or not choice.last or choice.ratio is not None:
         return {}
     others = dict[str, Contender]()
     submitted = plan_as_submitted(stage.paths)
@@ -98,16 +96,6 @@ def _decided(stage: Stage, choice: Choice, chosen: Path, others: Mapping[str, Pa
         return replace(_returned(choice, plan_as_submitted(stage.paths)), ratio=ratio[best])
     plan = choice.beside if best == BESIDE and choice.beside else choice.plan
     return replace(choice, plan=plan, ratio=ratio[best])
-
-
-def _is_open(stage: Stage, choice: Choice) -> bool:
-    """Return whether the plan that was chosen last has not been compared, and whole models can be timed."""
-    if not choice.last or choice.ratio is not None:
-        return False
-    if not stage.config.job.whole_model or stage.config.cluster.engine or not kind_of(stage.spec).runs_models:
-        return False
-    last = read_confirmation(stage.paths)
-    return last is None or not last.failed
 
 
 def _returned(choice: Choice, submitted: Plan) -> Choice:

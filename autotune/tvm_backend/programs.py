@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from autotune.tvm_backend.linker import architecture
-from autotune.tvm_backend.types import IRModule, PrimFunc, Stmt
+from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
 
 
 def over_programs(module: IRModule, rewrite: Callable[[PrimFunc], PrimFunc]) -> IRModule:
@@ -20,6 +21,11 @@ def over_programs(module: IRModule, rewrite: Callable[[PrimFunc], PrimFunc]) -> 
         for name, function in module.functions.items()
     }
     return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def replaced(node: Stmt | PrimExpr, variable: PrimExpr, value: PrimExpr) -> Stmt | PrimExpr:
+    """Return an expression or a statement with a value in place of a variable."""
+    return tvm_ffi.structural_map(node, ((tirx.Var, lambda item: value if item.same_as(variable) else item),))
 
 
 def with_llvm_code(function: PrimFunc, body: Stmt, code: str) -> PrimFunc:

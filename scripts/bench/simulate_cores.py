@@ -30,10 +30,10 @@ from autotune.tvm_backend.export.describe import plan_of_job
 from autotune.tvm_backend.export.submitted import submitted
 from autotune.tvm_backend.load import load_for_tuning
 from autotune.tvm_backend.passes.beside import beside_where_small
+from autotune.tvm_backend.search.tasks import BYTES_US
 from autotune.tvm_backend.target import tvm_target
 
 _PIECES = 8  # of a core, as in pool.c
-_BYTES_US = 20e3  # what a core moves in a microsecond: the work of kernels that have no task
 
 
 def work_us(block: Block) -> float:
@@ -43,7 +43,7 @@ def work_us(block: Block) -> float:
         return facts.best_us
     written = {item.offset for item in facts.writes}
     moved = [*facts.writes, *(item for item in facts.reads if item.offset not in written)]
-    return sum(item.bytes for item in moved) / _BYTES_US
+    return sum(item.bytes for item in moved) / BYTES_US
 
 
 def groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:

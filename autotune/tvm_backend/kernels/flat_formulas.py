@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from autotune.tvm_backend.programs import over_programs
+from autotune.tvm_backend.programs import over_programs, replaced
 from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
 from autotune.tvm_backend.vector_math import registry
 
@@ -95,7 +95,7 @@ def _around(value: PrimExpr) -> PrimExpr:
     result = _mapped(_mapped(value, hide), chain.add)
     for name, branch in reversed(hidden):
         own = _Chain(chain)
-        result = _replaced(result, name, own.around(_mapped(branch, own.add)))
+        result = replaced(result, name, own.around(_mapped(branch, own.add)))
     return chain.around(result)
 
 
@@ -129,7 +129,3 @@ class _Chain:
 def _mapped(value: PrimExpr, replace: Callable[[PrimExpr], PrimExpr]) -> PrimExpr:
     """Return a value with its calls replaced, the innermost first."""
     return tvm_ffi.structural_map(value, ((tvm.ir.Call, replace),))
-
-
-def _replaced(value: PrimExpr, variable: PrimExpr, by: PrimExpr) -> PrimExpr:
-    return tvm_ffi.structural_map(value, ((tirx.Var, lambda part: by if part.same_as(variable) else part),))

@@ -28,6 +28,7 @@ from autotune.tvm_backend.search.tasks import (
     as_program,
     extract,
     gflop,
+    moving_us,
     task_hash,
     task_of,
 )
@@ -36,7 +37,6 @@ from autotune.tvm_backend.types import Binding, Expr, IRModule, PrimFunc, Target
 
 _TIR = "relax.call_tir"
 _FREE = (TOGETHER, "reshape")  # kernels that move nothing, or whose results other kernels write to their place
-_BYTES_US = 20e3  # that a kernel without a schedule to choose is assumed to move in a microsecond
 _CONSTANT_BYTES_US = 40e3  # of constants that are read from memory while others are computed with
 # A kernel with more work on all threads loses too much on one: 100 us of a core that computes 50e9 operations a second.
 _FEW_GFLOP = 5e-3
@@ -241,7 +241,7 @@ def _tuned(program: PrimFunc, name: str, tasks: Container[str]) -> tuple[str, fl
 
 def _moving_us(program: IRModule, name: str) -> float:
     """Return how long a program is assumed to take that only moves what it reads."""
-    return 0.0 if name.startswith(_FREE) else argument_bytes(program) / _BYTES_US
+    return 0.0 if name.startswith(_FREE) else moving_us(program)
 
 
 def _constants(call: Expr) -> list[Expr]:

@@ -12,17 +12,13 @@ from tvm import relax
 from autotune.plans.plan import Block, Plan
 from autotune.tvm_backend.passes.rewrite import op_name, with_blocks
 from autotune.tvm_backend.passes.run_order import BESIDE, independent
-from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop
+from autotune.tvm_backend.search.tasks import as_program, gflop, moving_us
 from autotune.tvm_backend.threads.beside import joined
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, PrimFunc, Target
 
-# The attribute of a joined kernel with those that it consists of: the name of each, and how many arguments it has.
-JOINED = "autotune_joined"
 _TIR = "relax.call_tir"
 _NO_KERNELS = ("relax.builtin.alloc_tensor", "relax.memory.view", "relax.reshape")
-# What a core is assumed to do in a microsecond, to tell how long kernels take compared with each other.
-_GFLOP_US = 50e-6
-_BYTES_US = 20e3
+_GFLOP_US = 50e-6  # what a core is assumed to compute in a microsecond
 _SMALL_US = 200.0  # of each core: a kernel that takes longer has work for all of them
 
 # Of each function the kernels that run beside each other: the name of the program, and which of its calls it is.
@@ -39,15 +35,19 @@ def groups_beside(mod: IRModule) -> Groups:
     for name, function in mod.functions.items():
         numbers = (function.attrs or {}).get(BESIDE) if isinstance(function, relax.Function) else None
         if numbers:
-            counts = Counter[str]()
-            calls = list[tuple[str, int]]()
-            for value in _values(function):
-                if op_name(value) == _TIR:
-                    callee = str(value.args[0].name_hint)
-                    calls.append((callee, counts[callee]))
-                    counts[callee] += 1
+            calls = _numbered(str(value.args[0].name_hint) for value in _values(function) if op_name(value) == _TIR)
             groups[str(name.name_hint)] = [[calls[int(number)] for number in group] for group in numbers]
     return groups
+
+
+def _numbered(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Return names, each with how often it came before."""
+    counts = Counter[str]()
+    numbered = list[tuple[str, int]]()
+    for name in names:
+        numbered.append((name, counts[name]))
+        counts[name] += 1
+    return numbered
 
 
 def joined_name(kernels: Iterable[str]) -> str:
@@ -137,12 +137,9 @@ class _Joiner:
     def run(self, function: Function, groups: Sequence[Sequence[tuple[str, int]]]) -> Function:
         """Return a function with joined calls, each in the place of the last one of its group."""
         bindings = [binding for block in function.body.blocks for binding in block.bindings]
-        place = dict[tuple[str, int], int]()
-        counts = Counter[str]()
-        for number, binding in enumerate(bindings):
-            if callee := _callee(binding.value):
-                place[callee, counts[callee]] = number
-                counts[callee] += 1
+        kernels = [number for number, binding in enumerate(bindings) if _callee(binding.value)]
+        names = _numbered(_callee(bindings[number].value) for number in kernels)
+        place = dict(zip(names, kernels, strict=True))
         calls = dict[int, Binding]()
         gone = set[int]()
         for group in groups:
@@ -156,9 +153,9 @@ class _Joiner:
 
     def _joined(self, calls: Sequence[Expr]) -> Expr:
         programs = [self._mod[call.op] for call in calls]
-        members = [[_callee(call), len(call.args)] for call in calls]
-        program = joined(programs, list(map(_work_us, programs)), self._threads).with_attr(JOINED, members)
-        name = self.builder.add_func(program, joined_name(map(_callee, calls)))
+        names = list(map(_callee, calls))
+        program = joined(names, programs, list(map(_work_us, programs)), self._threads)
+        name = self.builder.add_func(program, joined_name(names))
         arguments = [argument for call in calls for argument in call.args]
         return relax.Call(name, arguments, None, calls[0].ty_args)
 
@@ -171,4 +168,4 @@ def _nothing_between(bindings: Sequence[Binding], numbers: Sequence[int]) -> boo
 
 def _work_us(program: PrimFunc) -> float:
     module = as_program(program)
-    return max(gflop(module) / _GFLOP_US, argument_bytes(module) / _BYTES_US)
+    return max(gflop(module) / _GFLOP_US, moving_us(module))

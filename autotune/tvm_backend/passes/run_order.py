@@ -50,13 +50,13 @@ def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> 
         BadInput: The plan's order is none in which the blocks can run, blocks that are to run beside each other need
             each other's results, or no order takes so little memory.
     """
-    main = mod["main"] if is_rewritable(mod) else None
-    if main is None or len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
+    graph = _graph_of(mod)
+    if graph is None:
         if memory_mb is not None:
             raise BadInput("--memory: how much this model's activations need is not known, for it has branches")
         return mod
+    main = graph.main
     (block,) = main.body.blocks
-    graph = _Graph(main, relax.transform.RewriteDataflowReshape()(mod)["main"])
     units = _planned(graph, plan)
     chosen = best_order(graph.steps(units))
     if memory_mb is not None and chosen.peak > memory_mb * _MEGABYTE:
@@ -83,10 +83,10 @@ def independent(mod: IRModule, joins: Callable[[GlobalVar], bool]) -> list[list[
     Returns:
         Groups of kernels, each as the names of its operators.
     """
-    if not is_rewritable(mod) or len(mod["main"].body.blocks) != 1:
+    graph = _graph_of(mod)
+    if graph is None:
         return []
-    graph = _Graph(mod["main"], relax.transform.RewriteDataflowReshape()(mod)["main"])
-    bindings = list(mod["main"].body.blocks[0].bindings)
+    bindings = list(graph.main.body.blocks[0].bindings)
     units = list[tuple[bool, list[int]]]()  # whether others may join it, and its kernels
     for step in graph.kernels:
         may_join = step in graph.computed and joins(bindings[step].value.args[0])
@@ -99,6 +99,14 @@ def independent(mod: IRModule, joins: Callable[[GlobalVar], bool]) -> list[list[
             units[place][1].append(step)
     operators = dict(zip(graph.kernels, graph.operators, strict=True))
     return [[operators[step] for step in unit] for _, unit in units]
+
+
+def _graph_of(mod: IRModule) -> _Graph | None:
+    """Return the bindings of `main` as steps; None if it has branches."""
+    main = mod["main"] if is_rewritable(mod) else None
+    if main is None or len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
+        return None
+    return _Graph(main, relax.transform.RewriteDataflowReshape()(mod)["main"])
 
 
 def _too_much(order: Order, memory_mb: float) -> str:
@@ -114,15 +122,10 @@ def _planned(graph: _Graph, plan: Plan) -> list[Unit]:
     together = _together(graph, plan, listed)
     unit_of = {step: unit for unit in together for step in unit}
     units = list(dict.fromkeys(unit_of.get(step, (step,)) for step in range(len(graph.after))))
-    number = {step: place for place, unit in enumerate(units) for step in unit}
-    before = [{number[other] for step in unit for other in graph.after[step]} for unit in units]
-    after = [needed - {place} for place, needed in enumerate(before)]
     steps = [step for step in dict.fromkeys(listed) if step is not None]
     for one, other in itertools.pairwise(steps):
-        if number[one] != number[other]:
-            graph.after[other].add(one)
-            after[number[other]].add(number[one])
-    order = stable_order(after)
+        graph.after[other].add(one)
+    order = stable_order(graph.after_units(units))
     if len(order) < len(units):
         raise _impossible(graph, plan, listed)
     return [units[place] for place in order]
@@ -225,15 +228,19 @@ class _Graph:
             number = self._root[number]
         return number
 
+    def after_units(self, units: Sequence[Unit]) -> list[frozenset[int]]:
+        """Return for each unit the numbers of those that come before it."""
+        place = {step: number for number, unit in enumerate(units) for step in unit}
+        return [
+            frozenset(place[before] for step in unit for before in self.after[step]) - {number}
+            for number, unit in enumerate(units)
+        ]
+
     def steps(self, units: Sequence[Unit]) -> Steps:
         """Return the units in an order, each as a step."""
-        place = {step: position for position, unit in enumerate(units) for step in unit}
         steps = [
-            Step(
-                frozenset(place[before] for step in unit for before in self.after[step]) - {position},
-                frozenset(self._lies_in(item) for step in unit for item in {step, *self._needs[step]}),
-            )
-            for position, unit in enumerate(units)
+            Step(after, frozenset(self._lies_in(item) for step in unit for item in {step, *self._needs[step]}))
+            for unit, after in zip(units, self.after_units(units), strict=True)
         ]
         kept = frozenset(map(self._lies_in, self._kept))
         always = sum(aligned(_bytes(param)) for param in self.main.params)

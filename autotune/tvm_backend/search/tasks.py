@@ -23,6 +23,7 @@ from autotune.tvm_backend.search.design_space import PARTITIONED, design_space, 
 from autotune.tvm_backend.types import Instruction, IRModule, PrimFunc, Target, Trace
 from autotune.tvm_backend.vector_math import registry
 
+BYTES_US = 20e3  # that a core is assumed to move in a microsecond
 _MOST_BYTES = 2**26  # of a file; the largest program of ONNX's tests has half a megabyte
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
 
@@ -122,6 +123,11 @@ def argument_bytes(program: IRModule) -> int:
     """Return how many bytes the arguments of a tensor program have: what it reads and writes at least once."""
     items = arguments(program)
     return sum(math.prod(map(int, item.shape)) * int(tvm.DataType(str(item.dtype)).itemsize) for item in items)
+
+
+def moving_us(program: IRModule) -> float:
+    """Return how many microseconds a core is assumed to take to move the arguments of a tensor program."""
+    return argument_bytes(program) / BYTES_US
 
 
 def arguments(program: IRModule) -> Sequence[ArgInfo]:

@@ -14,10 +14,12 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, renew_defs
 
-from autotune.tvm_backend.programs import over_programs
+from autotune.tvm_backend.programs import over_programs, replaced
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
+# The attribute of a joined kernel with those that it consists of: the name of each, and how many arguments it has.
+JOINED = "autotune_joined"
 # The annotation of the loop of a kernel that runs beside others: in how many pieces it is cut at most.
 _PIECES = "autotune_pieces"
 _MOST_PIECES = 2**15  # of a loop without limits
@@ -25,18 +27,19 @@ _PIECES_OF_THREAD = 8  # as in pool.c, which gives out single iterations of a lo
 _ATTRS = ("s_tir", "tirx.is_scheduled", "tirx.noalias")
 
 
-def joined(programs: Sequence[PrimFunc], work: Sequence[float], threads: int) -> PrimFunc:
+def joined(names: Sequence[str], programs: Sequence[PrimFunc], work: Sequence[float], threads: int) -> PrimFunc:
     """Return one program that does what some scheduled programs do, beside each other if their loops allow it.
 
     Each has to be one parallel loop, or to have none.
 
     Args:
+        names: What the programs are called.
         programs: The programs. None may need what another one writes.
         work: How long each takes, in any unit.
         threads: On how many threads they will run.
 
     Returns:
-        The program, with the parameters of all one after another.
+        The program, with the parameters of all one after another, and the attribute `JOINED`.
     """
     own = [renew_defs(program) for program in programs]  # the same program may be there twice
     roots = [program.body.block for program in own]
@@ -49,7 +52,8 @@ def joined(programs: Sequence[PrimFunc], work: Sequence[float], threads: int) ->
     parameters = list(chain.from_iterable(program.params for program in own))
     program = tirx.PrimFunc(parameters, SBlockRealize([], tirx.IntImm("bool", 1), block))
     common = {key: own[0].attrs[key] for key in _ATTRS if all(key in (item.attrs or {}) for item in own)}
-    return program.with_attr(common)
+    members = [[name, len(item.params)] for name, item in zip(names, own, strict=True)]
+    return program.with_attr({**common, JOINED: members})
 
 
 def _most_pieces(program: PrimFunc) -> int:
@@ -77,32 +81,21 @@ def join_loops(module: IRModule) -> IRModule:
     Args:
         module: What TVM's passes for lowering return.
     """
-    return over_programs(module, lambda function: function.with_body(_visit(function.body)))
+    return over_programs(module, _with_one_loop)
 
 
-def _visit(statement: Stmt) -> Stmt:
-    match type(statement).__name__:
-        case "SeqStmt":
-            return _sequence(statement)
-        case "AttrStmt":
-            body = _visit(statement.body)
-            if body.same_as(statement.body):
-                return statement
-            return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
-    return statement
+def _with_one_loop(function: PrimFunc) -> PrimFunc:
+    if JOINED not in (function.attrs or {}):
+        return function
+    return function.with_body(tvm_ffi.structural_map(function.body, ((tirx.SeqStmt, _sequence),)))
 
 
 def _sequence(sequence: Stmt) -> Stmt:
     statements = list[Stmt]()
     for beside, group in groupby(sequence.seq, _is_beside):
         alike = list(group)
-        statements += [_one_loop(alike)] if beside else map(_visit, alike)
-    if len(statements) == 1:
-        return statements[0]
-    same = len(statements) == len(sequence.seq)
-    if same and all(item.same_as(before) for item, before in zip(statements, sequence.seq, strict=True)):
-        return sequence
-    return tirx.SeqStmt(statements)
+        statements += [_one_loop(alike)] if beside else alike
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
 
 
 def _is_beside(statement: Stmt) -> bool:
@@ -119,7 +112,8 @@ def _one_loop(loops: Sequence[Loop]) -> Stmt:
     for loop in reversed(cut):
         end = first
         first -= int(loop.extent)
-        own = _replaced(loop.body, loop.loop_var, piece - _number(first, piece) if first else piece)
+        own_piece = (piece - _number(first, piece)).astype(str(loop.loop_var.ty.dtype))
+        own = replaced(loop.body, loop.loop_var, own_piece)
         body = own if body is None else tirx.IfThenElse(piece < _number(end, piece), own, body)
     return tirx.For(piece, _number(0, piece), total, tirx.ForKind.PARALLEL, body)
 
@@ -139,8 +133,3 @@ def _cut(loop: Loop) -> Loop:
 
 def _number(value: int, like: PrimExpr) -> PrimExpr:
     return tirx.IntImm(str(like.ty.dtype), value)
-
-
-def _replaced(body: Stmt, variable: PrimExpr, value: PrimExpr) -> Stmt:
-    value = value.astype(str(variable.ty.dtype))
-    return tvm_ffi.structural_map(body, ((tirx.Var, lambda item: value if item.same_as(variable) else item),))

@@ -14,9 +14,10 @@ from autotune.plans.plan import NOTHING, Block, Plan
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.export.writing.report_json import kernel_work
-from autotune.tvm_backend.passes.beside import JOINED, beside_where_small
+from autotune.tvm_backend.passes.beside import beside_where_small
 from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.search.tasks import task_weights
+from autotune.tvm_backend.threads.beside import JOINED
 
 IMAGE = (1, 16, 10, 10)
 BESIDE = Plan(blocks=(Block(operators=("conv2d_1",)), Block(operators=("conv2d_2",), beside=True)))

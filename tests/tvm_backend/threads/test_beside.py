@@ -17,6 +17,7 @@ from autotune.tvm_backend.threads.beside import join_loops, joined
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 
 ROWS = 20
+NAMES = ("one", "other")
 
 
 @T.prim_func(s_tir=True)
@@ -72,7 +73,7 @@ def parallel_loops(program: Any) -> list[int]:
     ids=["both parallel, and the same", "one is serial", "one has two parallel loops"],
 )
 def test_joined_programs_compute_what_each_computes(programs, target, tmp_path) -> None:
-    program = joined(programs, [1.0, 3.0], 2)
+    program = joined(NAMES, programs, [1.0, 3.0], 2)
     library = tmp_path / "joined.so"
     build_library(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}), target, library)
     draw = np.random.default_rng(0)
@@ -85,26 +86,26 @@ def test_joined_programs_compute_what_each_computes(programs, target, tmp_path) 
 
 
 def test_pieces_are_shared_by_work() -> None:
-    program = joined([in_parallel(doubled, "double")] * 2, [1.0, 3.0], 2)
+    program = joined(NAMES, [in_parallel(doubled, "double")] * 2, [1.0, 3.0], 2)
     assert parallel_loops(program) == [4 + 12]
 
 
 def test_a_program_has_no_more_pieces_than_iterations() -> None:
-    program = joined([in_parallel(doubled, "double")] * 2, [1.0, 3.0], 8)
+    program = joined(NAMES, [in_parallel(doubled, "double")] * 2, [1.0, 3.0], 8)
     assert parallel_loops(program) == [16 + ROWS]
 
 
 def test_a_serial_program_is_one_piece() -> None:
-    program = joined([in_parallel(doubled, "double"), in_parallel(shifted)], [1.0, 1.0], 2)
+    program = joined(NAMES, [in_parallel(doubled, "double"), in_parallel(shifted)], [1.0, 1.0], 2)
     assert parallel_loops(program) == [8 + 1]
 
 
 def test_a_program_has_no_more_pieces_than_it_may_have_threads() -> None:
     limited = in_parallel(doubled, "double").with_attr(MOST_THREADS, 1)
-    program = joined([limited, in_parallel(doubled, "double")], [1.0, 1.0], 2)
+    program = joined(NAMES, [limited, in_parallel(doubled, "double")], [1.0, 1.0], 2)
     assert parallel_loops(program) == [1 + 8]
 
 
 def test_programs_with_several_parallel_loops_run_one_after_another() -> None:
-    program = joined([in_parallel(shifted, "shift", "copy"), in_parallel(doubled, "double")], [1.0, 1.0], 2)
+    program = joined(NAMES, [in_parallel(shifted, "shift", "copy"), in_parallel(doubled, "double")], [1.0, 1.0], 2)
     assert parallel_loops(program) == [ROWS, ROWS, ROWS]
