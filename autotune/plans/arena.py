@@ -7,9 +7,10 @@ is tried in some orders, and in others that follow from what went wrong: what en
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 ALIGNMENT = 64  # bytes: what kernels expect of a buffer
 _REPAIRS = 50  # of an order, at most
@@ -40,54 +41,79 @@ _ORDERS: tuple[Callable[[BufferLife], tuple[int, ...]], ...] = (
 )
 
 
-def place(buffers: Sequence[BufferLife]) -> tuple[list[int], int]:
+def place(buffers: Sequence[BufferLife], own: int = 0) -> tuple[list[int], int]:
     """Give each buffer a place that is free for as long as it is in use, in a memory that is as small as can be found.
 
     Args:
         buffers: The buffers.
+        own: How many of them, from the first, lie one after another where the memory begins. These places and the rest
+            may be memories of their own, so no buffer lies in two of them.
 
     Returns:
         The offset of each buffer, and the size of the memory. All are multiples of `ALIGNMENT`.
     """
-    least = peak(buffers)
-    numbers = range(len(buffers))
+    walls = list(itertools.accumulate((aligned(life.bytes) for life in buffers[:own]), initial=0))
+    if own == len(buffers):
+        return walls[:own], walls[own]
+    least = max(peak(buffers), walls[own])
+    found = _smallest(buffers, walls, least)
+    if own and found[1] > least:  # what lies in their places early may leave holes elsewhere
+        always = [replace(life, first=0) for life in buffers[:own]]
+        found = min(found, _smallest([*always, *buffers[own:]], walls, least), key=lambda result: result[1])
+    return found
+
+
+def _smallest(buffers: Sequence[BufferLife], walls: Sequence[int], least: int) -> tuple[list[int], int]:
+    """Place buffers in several orders, until the memory is as small as it can be."""
+    own = len(walls) - 1
+    numbers = range(own, len(buffers))
     best: tuple[int, list[int]] | None = None
     for key in _ORDERS:
         order = sorted(numbers, key=lambda number: key(buffers[number]))
         for _ in range(max(1, min(_REPAIRS, _PLACINGS // max(1, len(buffers))))):
-            offsets = _place(buffers, order)
+            offsets = _place(buffers, order, walls)
             size = _end(buffers, offsets)
             if best is None or size < best[0]:
                 best = (size, offsets)
             if size <= least:
                 return offsets, size
-            top = next(number for number in numbers if offsets[number] + aligned(buffers[number].bytes) == size)
-            if top == order[0]:
+            top = next((number for number in numbers if offsets[number] + aligned(buffers[number].bytes) == size), None)
+            if top in (None, order[0]):
                 break
             order.insert(max(0, order.index(top) // 2), order.pop(order.index(top)))
     assert best is not None
     return best[1], best[0]
 
 
-def _place(buffers: Sequence[BufferLife], order: Sequence[int]) -> list[int]:
-    """Place buffers one after the other, each as low as it can be."""
+def _place(buffers: Sequence[BufferLife], order: Sequence[int], walls: Sequence[int]) -> list[int]:
+    """Place buffers one after the other, each as low as it can be. The first ones lie between walls."""
     offsets: dict[int, int] = {}
     begins = sorted({life.first for life in buffers})  # of two that are in use at once, one begins while the other is
     in_use: list[list[int]] = [[] for _ in begins]  # the placed buffers that are in use where one begins
-    for index in order:
+    borders = [(wall, wall) for wall in walls[1:]]
+    own = range(len(borders))
+    for index in (*own, *order):
         life = buffers[index]
         moments = range(bisect_left(begins, life.first), bisect_right(begins, life.last))
-        others = {other for moment in moments for other in in_use[moment]}
-        taken = sorted((offsets[other], offsets[other] + aligned(buffers[other].bytes)) for other in others)
-        offset = 0
-        for start, end in taken:
-            if offset + aligned(life.bytes) <= start:
-                break
-            offset = max(offset, end)
-        offsets[index] = offset
+        if index in own:
+            offsets[index] = walls[index]
+        else:
+            others = {other for moment in moments for other in in_use[moment]}
+            taken = ((offsets[other], offsets[other] + aligned(buffers[other].bytes)) for other in others)
+            offsets[index] = _lowest(aligned(life.bytes), sorted((*taken, *borders)))
         for moment in moments:
             in_use[moment].append(index)
     return [offsets[index] for index in range(len(buffers))]
+
+
+def _lowest(size: int, taken: Sequence[tuple[int, int]]) -> int:
+    """Return the lowest offset at which so many bytes are free. What is taken is sorted."""
+    offset = 0
+    for start, end in taken:
+        if offset + size <= start:
+            break
+        offset = max(offset, end)
+    return offset
 
 
 def _end(buffers: Sequence[BufferLife], offsets: Sequence[int]) -> int:

@@ -47,5 +47,24 @@ def test_a_buffer_may_be_in_use_for_ever() -> None:
     assert place(lives)[1] == 2 * ALIGNMENT
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_first_buffers_may_have_memories_of_their_own(seed: int) -> None:
+    lives = [BufferLife(life.bytes, life.first, 99) for life in random_lives(seed, 3)] + random_lives(seed, 40)
+    offsets, size = place(lives, 3)
+    walls = [0, *itertools.accumulate(life.bytes for life in lives[:3])]
+    assert offsets[:3] == walls[:3]
+    for life, start in zip(lives, offsets, strict=True):
+        assert not [wall for wall in walls if start < wall < start + life.bytes]
+    for (one, at), (other, there) in itertools.combinations(zip(lives, offsets, strict=True), 2):
+        apart = one.last < other.first or other.last < one.first
+        assert apart or at + one.bytes <= there or there + other.bytes <= at
+    assert size <= walls[3] + place(lives[3:])[1]
+
+
+def test_a_memory_is_used_before_the_buffer_that_owns_it() -> None:
+    lives = [BufferLife(128, 2, 9), BufferLife(128, 0, 1), BufferLife(64, 1, 2)]
+    assert place(lives, 1) == ([0, 0, 128], 192)
+
+
 def test_nothing_needs_no_memory() -> None:
     assert place([]) == ([], 0)

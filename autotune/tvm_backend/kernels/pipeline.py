@@ -17,6 +17,7 @@ from autotune.tvm_backend.integer.intrinsics import has
 from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
+from autotune.tvm_backend.kernels.tensor_offsets import add_offsets
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.beside import join_loops
 from autotune.tvm_backend.threads.extents import announce_extents
@@ -52,7 +53,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
     return tirx.AllocBuffer(array, {**dict(allocation.annotations), "disable_lower_builtin": tirx.IntImm("bool", 1)})
 
 
-_ANY_CPU: tuple[Pass, ...] = (write_around, keep_on_stack, join_loops, announce_extents)
+_ANY_CPU: tuple[Pass, ...] = (write_around, keep_on_stack, join_loops, announce_extents, add_offsets)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _GPU_CODE: tuple[Pass, ...] = (with_fragments,)
 _X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)

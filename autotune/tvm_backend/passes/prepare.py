@@ -42,6 +42,7 @@ from autotune.tvm_backend.passes.fold_scale import fold_scales
 from autotune.tvm_backend.passes.in_place import place_parts, share_buffers
 from autotune.tvm_backend.passes.layout import pack_layouts
 from autotune.tvm_backend.passes.matmul import pack_products
+from autotune.tvm_backend.passes.one_arena import place_activations
 from autotune.tvm_backend.passes.permutations import sink_permutations
 from autotune.tvm_backend.passes.recurrent_layers import pack_recurrent_layers
 from autotune.tvm_backend.passes.reshape import sink_reshapes
@@ -187,6 +188,7 @@ def finish(module: IRModule, target: Target, *, cuda_graph: bool = False) -> IRM
         ComputePrimValue(),
         VMShapeLower(),
         AttachGlobalSymbol(),
+        *([place_activations] if target.kind.name == "llvm" else []),
     ]
     with target, tvm.transform.PassContext(opt_level=3, config={_CUDA_GRAPH: cuda_graph}):
         for rewrite in passes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any
 
 import tvm
@@ -31,7 +32,7 @@ def rewrite(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> IRModule:
 def is_rewritable(mod: IRModule) -> bool:
     """Return whether a module has a `main`, and `main` has no branches."""
     names = {item.name_hint for item in mod.get_global_vars()}
-    return "main" in names and isinstance(mod["main"], relax.Function) and not _branches(mod["main"])
+    return "main" in names and isinstance(mod["main"], relax.Function) and not has_branches(mod["main"])
 
 
 def rewrite_and_clean(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> IRModule:
@@ -49,6 +50,18 @@ def static_shape(expr: Expr) -> tuple[int, ...]:
     if not all(isinstance(item, tvm.tirx.IntImm) for item in values):
         return ()
     return tuple(int(item) for item in values)
+
+
+def fixed_bytes(var: Var) -> int:
+    """Return the size of the tensors that a variable holds; 0 for one whose size is not fixed."""
+    kinds = var.ty.fields if isinstance(var.ty, relax.TupleType) else [var.ty]
+    return sum(_type_bytes(kind) for kind in kinds if isinstance(kind, relax.TensorType))
+
+
+def _type_bytes(kind: Any) -> int:
+    sizes = kind.shape.values if isinstance(kind.shape, relax.ShapeExpr) else [None]
+    fixed = all(isinstance(size, tvm.tirx.IntImm) for size in sizes)
+    return prod(map(int, sizes)) * int(tvm.DataType(str(kind.dtype)).itemsize) if fixed else 0
 
 
 def float_dtype(expr: Expr) -> str | None:
@@ -319,6 +332,7 @@ def _bound(program: PrimFunc) -> list[float]:
     return [float(number.value)] if isinstance(number, tvm.tirx.FloatImm) else []
 
 
-def _branches(function: Function) -> bool:
+def has_branches(function: Function) -> bool:
+    """Return whether parts of a function run only at times, or are functions."""
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
     return any(isinstance(value, relax.If | relax.Function | relax.SeqExpr) for value in values)

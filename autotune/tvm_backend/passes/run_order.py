@@ -8,10 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any
 
-import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
@@ -20,8 +17,8 @@ from autotune.plans.order import Order, Step, Steps, best_order, stable_order
 from autotune.plans.plan import Plan, title
 from autotune.tvm_backend.passes.blocks import OPERATORS
 from autotune.tvm_backend.passes.in_place import TOGETHER, returned
-from autotune.tvm_backend.passes.rewrite import is_rewritable, op_name, variables, with_blocks, with_main
-from autotune.tvm_backend.types import Binding, Function, GlobalVar, IRModule, Var
+from autotune.tvm_backend.passes.rewrite import fixed_bytes, is_rewritable, op_name, variables, with_blocks, with_main
+from autotune.tvm_backend.types import Binding, Function, GlobalVar, IRModule
 
 # The attribute of `main` with the bytes that every order of its kernels needs at least.
 LEAST_MEMORY = "autotune_least_memory"
@@ -202,7 +199,7 @@ class _Graph:
         if is_kernel:
             self.kernels.append(number)
         computed = is_kernel and op_name(seen.value) == _TIR
-        self._sizes.append(aligned(_bytes(binding.var)) if computed else 0)
+        self._sizes.append(aligned(fixed_bytes(binding.var)) if computed else 0)
         together = is_kernel and str(binding.value.args[0].name_hint).startswith(TOGETHER)
         if computed and not together:
             self.computed.add(number)
@@ -243,17 +240,5 @@ class _Graph:
             for unit, after in zip(units, self.after_units(units), strict=True)
         ]
         kept = frozenset(map(self._lies_in, self._kept))
-        always = sum(aligned(_bytes(param)) for param in self.main.params)
+        always = sum(aligned(fixed_bytes(param)) for param in self.main.params)
         return Steps(tuple(steps), tuple(self._sizes), kept, always)
-
-
-def _bytes(var: Var) -> int:
-    """Return the size of the tensors that a variable holds; 0 for one whose size is not fixed."""
-    kinds = var.ty.fields if isinstance(var.ty, relax.TupleType) else [var.ty]
-    return sum(_type_bytes(kind) for kind in kinds if isinstance(kind, relax.TensorType))
-
-
-def _type_bytes(kind: Any) -> int:
-    sizes = kind.shape.values if isinstance(kind.shape, relax.ShapeExpr) else [None]
-    fixed = all(isinstance(size, tvm.tirx.IntImm) for size in sizes)
-    return prod(map(int, sizes)) * int(tvm.DataType(str(kind.dtype)).itemsize) if fixed else 0

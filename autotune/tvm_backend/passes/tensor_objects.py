@@ -1,7 +1,7 @@
 """Let a call of a model make few tensor objects, each of which costs more than a tiny kernel.
 
-Memory is planned once, but at every call TVM's virtual machine makes an object for each tensor in it, and drops that
-after its last use. Tensors of one shape at one place can be one object, and what is small can be kept to the end.
+Memory is planned once, but at every call TVM's virtual machine makes an object for each tensor in it. Tensors of one
+shape at one place can be one object.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ import tvm_ffi
 from tvm import relax
 
 from autotune.tvm_backend.passes.rewrite import op_name, with_blocks
-from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
+from autotune.tvm_backend.types import Binding, Function, IRModule, Var
 
-_SMALL_BYTES = 1 << 16
-_STORAGE = "relax.vm.alloc_storage"
 _TENSOR = "relax.vm.alloc_tensor"
 _DROP = "relax.vm.kill_object"
 
 
 def share_objects(mod: IRModule) -> IRModule:
-    """Let tensors of one shape and type at one place be one object, and keep those in small storages until a call ends.
+    """Let tensors of one shape and type at one place be one object.
 
     Args:
         mod: What `finish` returned. Functions with branches stay as they are.
@@ -60,26 +58,10 @@ def _repeated(bindings: Sequence[Binding]) -> dict[Var, Var]:
 
 
 def _without_drops(bindings: Sequence[Binding], same: Mapping[Var, Var]) -> Iterator[Binding]:
-    """Yield the bindings but those that drop what is small, or a tensor that is used again."""
-    values = {binding.var: binding.value for binding in bindings}
+    """Yield the bindings but those that drop a tensor that is used again."""
     drops = {binding.var: binding.value.args[0] for binding in bindings if op_name(binding.value) == _DROP}
     last = {same.get(dropped, dropped): var for var, dropped in drops.items()}
     for binding in bindings:
         dropped = drops.get(binding.var)
-        if dropped is None:
+        if dropped is None or binding.var.same_as(last[same.get(dropped, dropped)]):
             yield binding
-            continue
-        dropped = same.get(dropped, dropped)
-        if binding.var.same_as(last[dropped]) and _storage_bytes(dropped, values) > _SMALL_BYTES:
-            yield binding
-
-
-def _storage_bytes(var: Var, values: Mapping[Var, Expr]) -> float:
-    """The size of a storage, or of the one that a tensor lies in; infinity if it is not fixed."""
-    value: Expr = values.get(var)
-    if op_name(value) == _STORAGE:
-        size = value.args[0].values[0]
-        return float(size.value) if isinstance(size, tvm.tirx.IntImm) else float("inf")
-    if isinstance(value, relax.Call) and value.args and isinstance(value.args[0], relax.Var):
-        return _storage_bytes(value.args[0], values)  # a tensor, or a view of one
-    return float("inf")

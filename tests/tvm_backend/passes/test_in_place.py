@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from autotune.tvm_backend.export.compilation import Joiner
+from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.passes.in_place import place_parts
 from autotune.tvm_backend.passes.prepare import finish
 from autotune.tvm_backend.vector_math import registry
@@ -41,7 +42,8 @@ def lowered(module):
 def run(module, shapes, name="main"):
     """What a lowered module returns the second time: the first may leave memory to the second."""
     with registry.library_functions():  # what the kernels compute does not matter, and these are compiled soon
-        machine = relax.VirtualMachine(relax.build(module, _TARGET, relax_pipeline=None), tvm.cpu())
+        built = relax.build(module, _TARGET, relax_pipeline=None, tir_pipeline=pipeline(_TARGET))
+    machine = relax.VirtualMachine(built, tvm.cpu())
     random = np.random.default_rng(0)
     for _ in range(2):
         arrays = [random.uniform(0.5, 1.5, shape).astype(np.float32) for shape in shapes]
