@@ -122,7 +122,7 @@ class Memory:
 
     Attributes:
         arena: What they need at their offsets, where `export --source` puts them.
-        library: What `model.so` allocates, in buffers that it uses again.
+        library: What the inputs take and `model.so` allocates, where outputs have storages of their own on CPUs.
         sum: What they would need if none shared memory with another.
         least: What every order of the kernels needs at least.
     """

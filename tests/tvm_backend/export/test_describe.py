@@ -60,4 +60,4 @@ def test_tensors_have_their_layouts_and_places(plan: Plan) -> None:
     image = 4 * 16 * 8 * 8
     everything = 2 * image + 4 * image
     most = image + 4 * image
-    assert plan.memory == Memory(arena=most, library=everything, sum=everything, least=most)
+    assert plan.memory == Memory(arena=most, library=most, sum=everything, least=most)
