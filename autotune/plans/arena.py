@@ -56,11 +56,11 @@ def place(buffers: Sequence[BufferLife], own: int = 0) -> tuple[list[int], int]:
     if own == len(buffers):
         return walls[:own], walls[own]
     least = max(peak(buffers), walls[own])
-    found = _smallest(buffers, walls, least)
-    if own and found[1] > least:  # what lies in their places early may leave holes elsewhere
-        always = [replace(life, first=0) for life in buffers[:own]]
-        found = min(found, _smallest([*always, *buffers[own:]], walls, least), key=lambda result: result[1])
-    return found
+    shared = _smallest(buffers, walls, least)
+    if not own or shared[1] <= least:
+        return shared
+    always = [replace(life, first=0) for life in buffers[:own]]  # what lies in their places early may leave holes
+    return min(shared, _smallest([*always, *buffers[own:]], walls, least), key=lambda result: result[1])
 
 
 def _smallest(buffers: Sequence[BufferLife], walls: Sequence[int], least: int) -> tuple[list[int], int]:

@@ -55,9 +55,9 @@ def test_the_first_buffers_may_have_memories_of_their_own(seed: int) -> None:
     assert offsets[:3] == walls[:3]
     for life, start in zip(lives, offsets, strict=True):
         assert not [wall for wall in walls if start < wall < start + life.bytes]
-    for (one, at), (other, there) in itertools.combinations(zip(lives, offsets, strict=True), 2):
+    for (one, start), (other, begin) in itertools.combinations(zip(lives, offsets, strict=True), 2):
         apart = one.last < other.first or other.last < one.first
-        assert apart or at + one.bytes <= there or there + other.bytes <= at
+        assert apart or start + one.bytes <= begin or begin + other.bytes <= start
     assert size <= walls[3] + place(lives[3:])[1]
 
 

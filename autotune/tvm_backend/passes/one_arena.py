@@ -50,7 +50,7 @@ class _Use:
     first: int = _FOR_EVER
     last: int = 0
 
-    def at(self, number: int) -> None:
+    def note(self, number: int) -> None:
         self.first = min(self.first, number)
         self.last = max(self.last, number)
 
@@ -71,7 +71,7 @@ class _Planner:
             return False
         storage: Expr = self._values.get(value.args[0])
         shapes = (value.args[2], storage.args[0]) if op_name(storage) == _STORAGE else (None,)
-        return all(map(_is_known, shapes)) and int(value.args[1]) == 0
+        return all(map(_has_fixed_sizes, shapes)) and int(value.args[1]) == 0
 
     def run(self) -> Function:
         """Return the function with its tensors in one storage."""
@@ -98,7 +98,7 @@ class _Planner:
 
     def _use(self, var: Var, number: int) -> None:
         if var in self._root:
-            self._tensors[self._root[var]].at(number)
+            self._tensors[self._root[var]].note(number)
 
     def _placed(self) -> Iterator[Binding]:
         """Yield the bindings with the new storages first, and without the drops of what lies in these."""
@@ -162,7 +162,7 @@ def _same_memory(value: Expr) -> Var | None:
     return value.args[0] if called in _SAME_MEMORY and isinstance(value.args[0], relax.Var) else None
 
 
-def _is_known(shape: Expr | None) -> bool:
+def _has_fixed_sizes(shape: Expr | None) -> bool:
     return isinstance(shape, relax.ShapeExpr) and all(isinstance(size, tirx.IntImm) for size in shape.values)
 
 

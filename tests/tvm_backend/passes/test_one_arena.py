@@ -51,7 +51,7 @@ def branches(emit, x):
     return _OP.mean(emit(_OP.multiply(*wide)), [2, 3], keepdims=True)
 
 
-def parts(emit, x):
+def concatenated(emit, x):
     """A concatenation, whose parts are written where it lies, and a slice that is read there."""
     whole = emit(_OP.concat([emit(_OP.exp(x)), emit(_OP.cos(emit(_OP.sin(x))))], axis=1))
     return _OP.tanh(emit(_OP.strided_slice(emit(_OP.sigmoid(whole)), [1], [3], [6])))
@@ -78,7 +78,7 @@ def several_results(emit, x):
     return emit(relax.TupleGetItem(pair, 1)), emit(_OP.exp(emit(relax.TupleGetItem(pair, 0))))
 
 
-NETWORKS = [chain, branches, parts, two_outputs, input_and_constant, sorted_middle, several_results]
+NETWORKS = [chain, branches, concatenated, two_outputs, input_and_constant, sorted_middle, several_results]
 
 
 def values(module):
@@ -177,7 +177,7 @@ def test_the_memory_of_an_output_is_used_before_it_is_written():
 
 
 def test_nothing_that_lies_in_the_arena_is_dropped():
-    assert not [value for value in values(lowered(parts)) if op_name(value) == "relax.vm.kill_object"]
+    assert not [value for value in values(lowered(concatenated)) if op_name(value) == "relax.vm.kill_object"]
 
 
 def test_tensors_of_open_sizes_stay_where_tvm_puts_them(planned_by_tvm):
