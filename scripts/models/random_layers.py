@@ -83,11 +83,13 @@ def _expand(layer: Layer, channels: int, side: int) -> None:
 
 
 def stem(draw: random.Random) -> Layer:
-    """The first convolution of a network for images."""
-    kernel = draw.choice((3, 5, 7))
-    side = draw.choice((120, 160, 200, 224))
-    layer = Layer(draw, inputs=[("x", (1, 3, side, side))])
-    return _convolve(layer, (draw.choice((16, 24, 32, 48, 64)), 3, kernel, kernel), 2, 1, side)
+    """The first convolution of a network for images, of which the smaller ones are often not reduced in size."""
+    kernel = draw.choice((3, 3, 5, 7))
+    stride = draw.choice((1, 2))
+    side = draw.choice((28, 32, 48, 64, 96) if stride == 1 else (64, 96, 120, 160, 200, 224))
+    channels = draw.choice((1, 3, 3, 3, 4))
+    layer = Layer(draw, inputs=[("x", (1, channels, side, side))])
+    return _convolve(layer, (draw.choice((16, 24, 32, 48, 64)), channels, kernel, kernel), stride, 1, side)
 
 
 def _convolve(layer: Layer, shape: tuple[int, int, int, int], stride: int, groups: int, side: int) -> Layer:
@@ -190,10 +192,13 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("--output", type=Path, default=Path("layers"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--kinds", nargs="+", choices=sorted(KINDS), default=list(KINDS), help="of layers (default: all)"
+    )
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     draw = random.Random(options.seed)
-    names = draw.choices(list(KINDS), [often for often, _ in KINDS.values()], k=options.count)
+    names = draw.choices(options.kinds, [KINDS[kind][0] for kind in options.kinds], k=options.count)
     for number, name in enumerate(names):
         KINDS[name][1](draw).save(options.output / f"{number:03}-{name}.onnx")
 

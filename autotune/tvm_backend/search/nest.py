@@ -49,6 +49,7 @@ _SCHEDULE_COLUMNS = (
     *("spatial_iterations", "reduction_iterations", "fused_level", "producers", "loops"),
     *(f"producer{index}_{fact}" for index in range(LOCATIONS) for fact in ("loop", "level")),
     *("result_registers", "register_pressure"),
+    *(f"producer{index}_{fact}" for index in range(LOCATIONS) for fact in ("work", "elements", "run")),
 )
 # The features in their order. Levels, loops and parts of tiles count from inside out. All are logarithms to base 2,
 # except balance (a share from 0 to 1), levels, loops and producers (numbers). What a candidate does not have is NaN.
@@ -63,6 +64,7 @@ WIDTH = len(COLUMNS)
 _PIECES_PER_CORE = 16
 # log2(unroll limit / statements) where nothing is unrolled.
 _NOT_UNROLLED = -12.0
+_INLINED = -2  # the location of a producer that has no loops of its own
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,22 @@ class TiledNests:
         """Extents of each level, from outside in: [n, loops of its kind]."""
         tiles = {"S": iter(np.moveaxis(self.spatial, 2, 0)), "R": iter(np.moveaxis(self.reduction, 2, 0))}
         return [next(tiles[kind]) for kind in self.structure]
+
+    def inside(self, location: int) -> Numbers:
+        """Return the extent of each of the block's loops inside one loop of the nest: [n, loops of the block].
+
+        Args:
+            location: Number of the loop, from outside in; -1 for outside of all, -2 for inside of all.
+        """
+        tile = np.ones((len(self.spatial), len(self.einsum.extents)))
+        loops = [
+            (loop, sizes[:, index])
+            for kind, sizes in zip(self.structure, self.sizes, strict=True)
+            for index, loop in enumerate(self.einsum.spatial if kind == "S" else self.einsum.reduction)
+        ]
+        for loop, extents in loops[location + 1 :] if location > _INLINED else ():
+            tile[:, loop] *= extents
+        return tile
 
     @cached_property
     def inner_rows(self) -> Numbers:
@@ -305,9 +323,33 @@ def _level_of(loop: Any, nests: TiledNests) -> Any:
 
 
 def _locations(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
-    """Return where the first producers are computed: the loop and its level, counted from outside."""
+    """Return where the first producers are computed, as loop and level counted from outside, and what that takes."""
     columns: Columns = {}
     for index, location in enumerate(sketch.locations[:LOCATIONS]):
         level = np.asarray(_level_of(decisions[location], nests), dtype=np.float64)
-        columns |= {f"producer{index}_loop": decisions[location], f"producer{index}_level": level}
+        facts = {"loop": decisions[location], "level": level}
+        if sketch.placed[index] in nests.einsum.sources:
+            access = nests.einsum.accesses[nests.einsum.sources.index(sketch.placed[index])]
+            facts |= _production(nests, access, decisions[location])
+        columns |= {f"producer{index}_{fact}": values for fact, values in facts.items()}
     return columns
+
+
+def _production(nests: TiledNests, access: Numbers, locations: Numbers) -> Columns:
+    """Describe what a producer computes each time: its elements, and their contiguous run.
+
+    `work` is how many elements it computes for each step of the block. That is what a padding inside the loops of a
+    sum costs: of an image of three channels, more than the sum itself.
+
+    Args:
+        access: How the block reads what the producer computes, [dimensions, loops of the block].
+        locations: Of the producer, [n].
+    """
+    tile = np.ones((len(locations), access.shape[1]))
+    for location in np.unique(locations):
+        members = locations == location
+        tile[members] = nests.inside(int(location))[members]
+    region = 1 + (tile - 1) @ access.T
+    elements = region.prod(axis=1)
+    work = elements / tile.prod(axis=1)
+    return {"work": _log(work), "elements": _log(elements), "run": _log(region[:, -1])}

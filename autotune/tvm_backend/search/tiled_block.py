@@ -26,18 +26,22 @@ class Einsum:
         spatial, reduction: Positions of the loops of each kind.
         extents: Of the loops, [loops].
         accesses: Of each buffer, the output last: coefficients of the loops, [dimensions of the buffer, loops].
+        sources: For each input, the block of the same program that computes it; empty where it is an argument.
     """
 
     spatial: tuple[int, ...]
     reduction: tuple[int, ...]
     extents: Numbers
     accesses: tuple[Numbers, ...]
+    sources: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, program: IRModule, block: str) -> Einsum:
         """Read the block of this name in a program that is not scheduled yet."""
         schedule = Schedule(program)
-        read = schedule.get(schedule.get_sblock(block))
+        tiled = schedule.get_sblock(block)
+        read = schedule.get(tiled)
+        producers = [schedule.get(item) for item in schedule.get_producers(tiled)]
         variables = [item.var for item in read.iter_vars]
         spatial = [position for position, item in enumerate(read.iter_vars) if int(item.iter_type) == 0]
         reduction = [position for position in range(len(variables)) if position not in spatial]
@@ -46,7 +50,9 @@ class Einsum:
         accesses = tuple(
             np.array([_coefficients(dimension.min, variables) for dimension in item.region]) for item in regions
         )
-        return cls(tuple(spatial), tuple(reduction), extents, accesses)
+        writers = {item.writes[0].source: str(item.name_hint) for item in producers}
+        sources = tuple(writers.get(item.source, "") for item in read.reads)
+        return cls(tuple(spatial), tuple(reduction), extents, accesses, sources)
 
     def share(self, loop: int, shares: int) -> Einsum:
         """Return the block of partial sums: one of its reduction loops is split, and the outer part is a result's."""
@@ -56,7 +62,8 @@ class Einsum:
         accesses = [np.hstack([access[:, [loop]] * inner, access]) for access in self.accesses]
         accesses[-1] = np.vstack([np.eye(1, len(extents)), accesses[-1]])
         spatial = (0, *(position + 1 for position in self.spatial))
-        return Einsum(spatial, tuple(position + 1 for position in self.reduction), extents, tuple(accesses))
+        reduction = tuple(position + 1 for position in self.reduction)
+        return Einsum(spatial, reduction, extents, tuple(accesses), self.sources)
 
 
 def _coefficients(index: PrimExpr, variables: Sequence[PrimExpr]) -> list[float]:
@@ -91,6 +98,7 @@ class TiledSketch:
         tiles: For each loop of the block, the instruction that tiles it.
         unroll: The instruction that limits unrolling, and the limits it chooses from.
         locations: Instructions that place the producers.
+        placed: The blocks that these place, in the same order.
         fused: The loop at which the consumers are computed, counted from outside; -1: not in this nest.
         copies: For how many steps of a pipeline the inputs are in shared memory at the same time. GPUs only.
         split: The loop of the original block whose terms several blocks share, and how many; None if none does. The
@@ -102,6 +110,7 @@ class TiledSketch:
     tiles: Mapping[int, int]
     unroll: tuple[int, tuple[int, ...]] | None
     locations: tuple[int, ...]
+    placed: tuple[str, ...]
     fused: int
     copies: int = 1
     split: tuple[int, int] | None = None
@@ -135,6 +144,7 @@ class _InstructionReader:
     unroll: tuple[int, tuple[int, ...]] | None = None
     tiles: dict[int, int] = field(default_factory=dict)
     locations: list[int] = field(default_factory=list)
+    placed: list[str] = field(default_factory=list)
     _order: list[str] = field(default_factory=list)
     _blocks: dict[str, str] = field(default_factory=dict)
     _loops: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -142,8 +152,8 @@ class _InstructionReader:
     _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def sketch(self) -> TiledSketch:
-        locations = tuple(self.locations)
-        decided = (self.tiles, self.unroll, locations, self.fused, self.copies, self.split)
+        producers = (tuple(self.locations), tuple(self.placed))
+        decided = (self.tiles, self.unroll, *producers, self.fused, self.copies, self.split)
         return TiledSketch(self.block, self.structure, *decided)
 
     def GetSBlock(self, _: Any, attributes: Any, outputs: Any) -> None:
@@ -185,5 +195,6 @@ class _InstructionReader:
     def SampleCategorical(self, _: Any, attributes: Any, outputs: Any) -> None:
         self._categories[outputs[0]] = (self.samples, tuple(int(value) for value in attributes[0]))
 
-    def SampleComputeLocation(self, *_: Any) -> None:
+    def SampleComputeLocation(self, inputs: Any, *_: Any) -> None:
         self.locations.append(self.samples)
+        self.placed.append(self._blocks.get(inputs[0], ""))

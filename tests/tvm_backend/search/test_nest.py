@@ -7,12 +7,13 @@ import json
 import numpy as np
 import pytest
 
+from autotune.strategies.space import as_array
 from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.design_space import plain_trace
 from autotune.tvm_backend.search.features import WIDTH, FeatureExtractor
 from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.nest import COLUMNS, NestFeatures
 from autotune.tvm_backend.search.nest import WIDTH as NEST
-from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.scores import nest_score
 from autotune.tvm_backend.search.tiled_block import Einsum, TiledSketch
 
@@ -116,7 +117,9 @@ def test_a_tile_asks_for_registers_for_its_results_a_row_and_a_broadcast(knobs, 
     import tvm
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})
-    results, asked = tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1])[-2:]
+    facts = dict(zip(COLUMNS, tiled(knobs, target, [1, 1, 16, 4], [1, 1, 4, 16], [64, 1]), strict=True))
+    results = facts["result_registers"]
+    asked = facts["register_pressure"]
     assert 2**results == pytest.approx(4 * row)
     assert 2**asked == pytest.approx((4 * row + row + 1) / there)
 
@@ -136,6 +139,38 @@ def test_the_pieces_are_those_of_the_scheduled_program(request, target, name):
             extents.append(parallel_extent(applied.schedule, knobs.sketches()[configuration[0]][0]))
     assert len(rows) > 20 and len(set(rows)) > 5
     np.testing.assert_allclose(rows, extents, rtol=1e-5)
+
+
+def test_a_producer_computes_as_much_as_in_the_scheduled_program(padded, target):
+    """TVM decides itself which part of the padding each step of the convolution needs."""
+    knobs = Knobs(padded, target)
+    nests = NestFeatures(padded, target)
+    work = COLUMNS.index("producer0_work")
+    steps = 32 * 32 * 16 * 3
+    computed = []
+    scheduled = []
+    for configuration in knobs.space.sample(np.random.default_rng(3), 60).tolist():
+        applied = knobs.apply(tuple(configuration))
+        if applied is not None and has(applied.schedule, "pad"):
+            (row,) = nests.of_traces([json.loads(json.dumps(plain_trace(applied.schedule.trace)))])
+            computed.append(2 ** row[0][work] * steps)
+            loops = applied.schedule.get_loops(applied.schedule.get_sblock("pad"))
+            scheduled.append(np.prod([int(applied.schedule.get(loop).extent) for loop in loops]))
+    assert len(scheduled) > 20 and max(scheduled) > 10 * min(scheduled)
+    np.testing.assert_allclose(computed, scheduled, rtol=1e-5)
+
+
+def test_a_producer_that_is_inlined_is_computed_in_each_step(padded, target):
+    knobs = Knobs(padded, target)
+    nests = NestFeatures(padded, target)
+    instructions, places = knobs.sketches()[0]
+    sketch = nests.sketch(instructions)
+    drawn = as_array([next(iter(knobs.space))], len(knobs.space.knobs))[:, list(places)][0]
+    pairs = zip(places, drawn, strict=True)
+    decisions = [np.array([knobs.space.knobs[place].values[index]], float) for place, index in pairs]
+    decisions[sketch.locations[0]] = np.array([-2.0])
+    facts = dict(zip(COLUMNS, nests.rows(sketch, decisions)[0], strict=True))
+    assert [facts[f"producer0_{name}"] for name in ("work", "elements", "run")] == [0, 0, 0]
 
 
 def parallel_extent(schedule, instructions):
