@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,6 +28,17 @@ TARGETS: dict[str, dict[str, Any]] = {
     "cuda": {"kind": "cuda", "arch": "sm_90"},
     "simulated": {"kind": "simulated"},
 }
+
+
+def pytest_collection() -> None:
+    """Collect no garbage among thousands of tests that come into being: the processes of a run spend seconds on it."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but for the tests, which live as long as their process."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

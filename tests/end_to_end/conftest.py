@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from autotune.commands.job_status import snapshot
+from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
 
@@ -44,6 +46,11 @@ class User:
     def status(self) -> list[dict[str, Any]]:
         jobs: list[dict[str, Any]] = json.loads(self.ok("status", "--json"))["jobs"]
         return jobs
+
+    def reason(self) -> str:
+        """The reason of the only job, read without a process: tests that wait ask again and again."""
+        (job,) = snapshot(Workspace(self.root))
+        return job.reason
 
     def trials(self) -> Counter[tuple[str, str]]:
         """How often each candidate of each task stands in the tuning logs."""

@@ -124,7 +124,7 @@ def test_what_another_user_may_have_written_is_not_run(user: User, tmp_path: Pat
     os.chmod(job.space, 0o666)
     daemon = user.start("daemon", "run")
     deadline = time.monotonic() + 30
-    while "chmod go-w" not in user.status()[0]["reason"] and time.monotonic() < deadline:
+    while "chmod go-w" not in user.reason() and time.monotonic() < deadline:
         time.sleep(0.1)
     daemon.terminate()
     daemon.communicate(timeout=60)
@@ -140,7 +140,7 @@ def test_the_commands_of_a_copied_workspace_are_not_run(user: User, tmp_path: Pa
         user.ok("submit", space, "--trials", 2)
     daemon = user.start("daemon", "run")
     deadline = time.monotonic() + 30
-    while "not of this user" not in user.status()[0]["reason"] and time.monotonic() < deadline:
+    while "not of this user" not in user.reason() and time.monotonic() < deadline:
         time.sleep(0.1)
     daemon.terminate()
     daemon.communicate(timeout=60)

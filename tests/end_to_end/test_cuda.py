@@ -164,15 +164,13 @@ def test_a_gpu_that_is_ill_blocks_its_job_until_it_is_well_and_no_trial_is_spent
     user.ok("submit", models / "mlp.onnx", *BUDGET)
     daemon = subprocess.Popen(user.command("daemon", "run"), stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: "its results are wrong" in job(user)["reason"])
+        wait_until(lambda: "its results are wrong" in user.reason())
         config = user.root / "autotune.toml"
         stand_in.fail("memory")
         config.write_text(config.read_text().replace("verify = true", "verify = false"))
-        wait_until(lambda: "its memory is full" in job(user)["reason"])
+        wait_until(lambda: "its memory is full" in user.reason())
         stand_in.fail("lost")
-        wait_until(
-            lambda: "known to be good fails on cuda:0" in job(user)["reason"] and "wrong" not in job(user)["reason"]
-        )
+        wait_until(lambda: "known to be good fails on cuda:0" in (why := user.reason()) and "wrong" not in why)
         assert not user.trials()
         stand_in.fail(None)
         user.ok("wait", "last", "--timeout", 120)

@@ -43,7 +43,7 @@ def test_in_a_closed_window_nothing_starts_and_the_daemon_waits_for_it(waiting):
     daemon = waiting.start("daemon", "run", "--drain")
     try:
         deadline = time.monotonic() + 60
-        while waiting.status()[0]["reason"] != reason and time.monotonic() < deadline:
+        while waiting.reason() != reason and time.monotonic() < deadline:
             time.sleep(0.2)
         (job,) = waiting.status()
         told = json.loads(waiting.ok("daemon", "status", "--json"))

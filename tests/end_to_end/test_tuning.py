@@ -159,8 +159,9 @@ def test_a_job_for_cuda_is_built_and_waits_for_a_device(user, models):
     daemon = user.start("daemon", "run")
     try:
         deadline = time.monotonic() + 300
-        while not (job := user.status()[0])["reason"].startswith("needs") and time.monotonic() < deadline:
-            time.sleep(0.5)
+        while not user.reason().startswith("needs") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        (job,) = user.status()
         assert job["state"] == "waiting"
         assert job["reason"] == "needs a CUDA device, and this machine has none"
         stages = [json.loads(path.read_text()) for path in user.root.glob("jobs/*/stages/*.json")]
