@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -10,13 +12,13 @@ from autotune.tvm_backend.cuda.wmma import BF16, TF32
 from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.design_space import plain_trace, tune_context
-from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.knobs import Applied, Knobs
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 both = pytest.mark.parametrize("operands", [TF32, BF16], ids=["tf32", "bf16"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def product_in(product_of):
     """Makes a product that tensor cores may compute with some operands."""
     return lambda operands, *sizes: tf32.allow(product_of(*sizes, operands.element))
@@ -26,22 +28,29 @@ def marked(schedules, operands):
     return [schedule for schedule in schedules if operands.mark in str(schedule.trace)]
 
 
-def applied(knobs, operands):
-    """Schedules that are drawn from those on tensor cores."""
-    drawn = map(tuple, knobs.space.sample(np.random.default_rng(1), 150).tolist())
-    valid = list(filter(None, map(knobs.apply, drawn)))
-    return [item for item in valid if operands.mark in str(item.schedule.trace)]
+@dataclass(frozen=True)
+class Drawn:
+    """Schedules that were drawn from those of a product, but for what is not on tensor cores."""
+
+    knobs: Knobs
+    applied: list[Applied]
 
 
-@both
-def test_its_traces_are_written_and_found_again(product_in, gpu, operands):
-    knobs = Knobs(product_in(operands, 64, 64, 64), gpu)
-    schedules = applied(knobs, operands)
-    assert schedules
-    for item in schedules:
+@pytest.fixture(scope="module", params=[TF32, BF16], ids=["tf32", "bf16"])
+def drawn(request, product_in, gpu):
+    """The schedules of a product of each of the operands, which take seconds to apply."""
+    knobs = Knobs(product_in(request.param, 64, 64, 64), gpu)
+    configurations = map(tuple, knobs.space.sample(np.random.default_rng(1), 150).tolist())
+    valid = filter(None, map(knobs.apply, configurations))
+    return Drawn(knobs, [item for item in valid if request.param.mark in str(item.schedule.trace)])
+
+
+def test_its_traces_are_written_and_found_again(drawn):
+    assert drawn.applied
+    for item in drawn.applied:
         trace = plain_trace(item.schedule.trace)
         check_trace(trace)
-        assert knobs.find(trace) == item.configuration
+        assert drawn.knobs.find(trace) == item.configuration
 
 
 @pytest.mark.parametrize(("operands", "lengthened"), [(TF32, {(4, 8), (4, 4)}), (BF16, {(8, 8)})], ids=["tf32", "bf16"])
@@ -69,9 +78,7 @@ def test_bf16_is_for_products_of_bf16_from_sm_80_on(product_of, gpu):
     assert not marked(tune_context(product_of(64, 64, 64, "float16"), gpu).generate_design_space(), BF16)
 
 
-@both
-def test_both_compilers_take_its_kernels(product_in, gpu, operands, tool, tmp_path):
-    first = applied(Knobs(product_in(operands, 64, 64, 64), gpu), operands)[0]
-    build_library(first.schedule.mod, gpu, tmp_path / "kernel.so")
+def test_both_compilers_take_its_kernels(drawn, gpu, tool, tmp_path):
+    build_library(drawn.applied[0].schedule.mod, gpu, tmp_path / "kernel.so")
     (code,) = cubin.find((tmp_path / "kernel.so").read_bytes())
     assert code.arch == "sm_90"
