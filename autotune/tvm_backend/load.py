@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -89,6 +90,11 @@ def load_tvm(target_kind: str) -> None:
         UnsupportedVersion: the installed TVM was not tested.
     """
     check_versions()
+    with _modules_not_collected():
+        _load(target_kind)
+
+
+def _load(target_kind: str) -> None:
     with without_torch():
         tvm = importlib.import_module("tvm")
     s_tir = importlib.import_module("tvm.s_tir")
@@ -146,6 +152,24 @@ def without_torch() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _modules_not_collected() -> Iterator[None]:
+    """Collect no garbage while TVM is loaded for the first time, and leave what was loaded out of all collections.
+
+    Modules live as long as their process. To look through those of TVM takes a tenth of the time of loading it, and is
+    worse in a worker's children: a look at an object writes to it, so that the kernel copies its page for each child.
+    """
+    if "tvm" in sys.modules or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@contextlib.contextmanager
 def _stacks_without_source() -> Iterator[None]:
     """Let `inspect.stack` return frames without their lines of source.
 
@@ -191,8 +215,9 @@ def load_for_tuning(target_kind: str, triples: Iterable[str] = ()) -> None:
         target_kind: As for `load_tvm`.
         triples: Those of the boards that are measured on.
     """
-    load_tvm(target_kind)
-    for triple in triples:
-        load_intrinsics(triple)
-    for name in ("xgboost", *_OF_STAGES):
-        importlib.import_module(name)
+    with _modules_not_collected():
+        load_tvm(target_kind)
+        for triple in triples:
+            load_intrinsics(triple)
+        for name in ("xgboost", *_OF_STAGES):
+            importlib.import_module(name)

@@ -12,7 +12,7 @@ trials ranked highest, and `chance` that of four trials drawn at random.
 A prior that was trained on random schedules alone is wrong about the best ones, which random schedules are far from,
 and a search goes where the prior is too hopeful. So the trials of a second workspace are those of searches that start
 from it (`--strategy beam`), and the next prior is trained on top of it. That is DAgger (Ross, Gordon and Bagnell,
-AISTATS 2011).
+AISTATS 2011). Those of a third are spread over what such searches hardly try (`spread_trials.py`).
 """
 
 from __future__ import annotations

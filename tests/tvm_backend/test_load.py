@@ -23,6 +23,16 @@ def test_the_intrinsics_of_cuda_are_there_and_stacks_have_their_source_again() -
     assert inspect.stack()[0].code_context
 
 
+def test_what_was_loaded_is_left_out_of_later_collections_of_garbage() -> None:
+    code = """if True:
+        import gc
+        from autotune.tvm_backend.load import load_for_tuning
+        load_for_tuning("llvm")
+        print(gc.isenabled(), gc.get_freeze_count() > 100_000)"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["True", "True"]
+
+
 def at_run_time(module: ast.Module) -> ast.Module:
     """A module without what only a checker of types imports."""
     typing_only = [
