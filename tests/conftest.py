@@ -36,8 +36,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but for the tests, which live as long as their process."""
-    gc.freeze()
+    """Collect garbage again."""
     gc.enable()
 
 

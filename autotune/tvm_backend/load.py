@@ -153,10 +153,9 @@ def without_torch() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _modules_not_collected() -> Iterator[None]:
-    """Collect no garbage while TVM is loaded for the first time, and leave what was loaded out of all collections.
+    """Collect no garbage while TVM is loaded for the first time.
 
-    Modules live as long as their process. To look through those of TVM takes a tenth of the time of loading it, and is
-    worse in a worker's children: a look at an object writes to it, so that the kernel copies its page for each child.
+    Modules live as long as their process, and to look through those of TVM takes a tenth of the time of loading it.
     """
     if "tvm" in sys.modules or not gc.isenabled():
         yield
@@ -165,7 +164,6 @@ def _modules_not_collected() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
         gc.enable()
 
 

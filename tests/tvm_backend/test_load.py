@@ -23,14 +23,10 @@ def test_the_intrinsics_of_cuda_are_there_and_stacks_have_their_source_again() -
     assert inspect.stack()[0].code_context
 
 
-def test_what_was_loaded_is_left_out_of_later_collections_of_garbage() -> None:
-    code = """if True:
-        import gc
-        from autotune.tvm_backend.load import load_for_tuning
-        load_for_tuning("llvm")
-        print(gc.isenabled(), gc.get_freeze_count() > 100_000)"""
+def test_garbage_is_collected_again_once_tvm_is_loaded() -> None:
+    code = "import gc; from autotune.tvm_backend.load import load_tvm; load_tvm('llvm'); print(gc.isenabled())"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["True", "True"]
+    assert told.stdout == "True\n"
 
 
 def at_run_time(module: ast.Module) -> ast.Module:
