@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Time schedules of each compute location for the tasks of a workspace's jobs, for the prior to learn from.
 
-    python scripts/models/spread_trials.py WORKSPACE [--jobs stem] [--prior FILE.ubj.xz]
+    python scripts/models/spread_trials.py WORKSPACE [--jobs stem]
 
 A search measures what its cost model likes. Where that is wrong about a whole kind of schedule, such as a padding
 inside the loops of a sum, the search hardly sees another kind, and a prior that is trained on its trials stays wrong.
@@ -13,19 +13,17 @@ from these. The jobs have been submitted, and no daemon runs. A task takes some 
 from __future__ import annotations
 
 import argparse
-import lzma
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from train_prior import tasks_of
 
-from autotune.config import Config
 from autotune.processes.isolate import isolated
 from autotune.stages.stage import Stage
-from autotune.storage import formats
-from autotune.storage.formats import Candidate, JobSpec, StageFile, Trial
+from autotune.storage.formats import Candidate, Trial
 from autotune.storage.paths import Workspace
 from autotune.strategies.beam import BeamSearch
 from autotune.strategies.samplers import Greedy
@@ -52,26 +50,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workspace", type=Path)
     parser.add_argument("--jobs", default="", help="a part of their names (default: all)")
-    parser.add_argument("--prior", type=Path, metavar="FILE.ubj.xz", help="default: the one of the package")
     options = parser.parse_args()
     load_for_tuning("llvm")
-    data = options.prior and lzma.decompress(options.prior.read_bytes())
-    start = CostModel.deserialise(data) if data else prior("llvm")
-    assert start is not None
-    for name, stage, index in tasks(Workspace(options.workspace), options.jobs):
+    start = prior("llvm")
+    assert start is not None, "the package has one for CPUs"
+    for stage, index in tasks_of(Workspace(options.workspace), "llvm"):
+        name = stage.paths.folder.name
+        if options.jobs not in name:
+            continue
         knobs = Knobs(stage.program_of(index), stage.target)
         if any(knob.name.startswith("location") for knob in knobs.space.knobs):
             times = [measure(stage, index, knobs, start, number) for number in range(ROUNDS)]
             print(name, stage.spec.tasks[index].name, [f"{min(us):.1f} us of {len(us)}" for us in times], flush=True)
-
-
-def tasks(workspace: Workspace, part: str) -> Iterator[tuple[str, Stage, int]]:
-    """Yield the job's name, a stage that reads its files, and the task's number, of the tasks of jobs for CPUs."""
-    for paths in workspace.job_list():
-        spec = formats.read(JobSpec, paths.spec)
-        stage = Stage(workspace, paths, spec, Config(), StageFile(0, 0, "train"), ())
-        if part in paths.folder.name and spec.target_kind == "llvm":
-            yield from ((paths.folder.name, stage, index) for index in spec.tunable)
 
 
 def measure(stage: Stage, index: int, knobs: Knobs, start: CostModel, number: int) -> list[float]:

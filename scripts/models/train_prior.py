@@ -95,16 +95,20 @@ def read(workspaces: Sequence[Workspace], kind: str) -> list[TaskTrials]:
 
 def features_by_task(workspace: Workspace, kind: str) -> Iterator[tuple[str, str, trial_features.TrialFeatures]]:
     """Yield job, task and trials with their features. Features that no job has extracted yet are extracted now."""
+    for stage, index in tasks_of(workspace, kind):
+        if trials := stage.log(index).trials():
+            task = f"{stage.spec.target_key}/{stage.spec.tasks[index].hash}"
+            yield stage.paths.folder.name, task, trial_features.of_task(stage, index, trials)
+
+
+def tasks_of(workspace: Workspace, kind: str) -> Iterator[tuple[Stage, int]]:
+    """Yield the tasks of all jobs for a kind of target: a stage that reads the job's files, and the task's number."""
     config = Config()
     for paths in workspace.job_list():
         spec = formats.read(JobSpec, paths.spec)
-        if spec.target_kind != kind:
-            continue
-        stage = Stage(workspace, paths, spec, config, StageFile(0, 0, "train"), ())
-        for index in spec.tunable:
-            if trials := stage.log(index).trials():
-                task = f"{spec.target_key}/{spec.tasks[index].hash}"
-                yield paths.folder.name, task, trial_features.of_task(stage, index, trials)
+        if spec.target_kind == kind:
+            stage = Stage(workspace, paths, spec, config, StageFile(0, 0, "train"), ())
+            yield from ((stage, index) for index in spec.tunable)
 
 
 def as_task(name: str, trials: dict[str, tuple[Array, float]]) -> TaskTrials:

@@ -29,7 +29,7 @@ def test_each_compute_location_has_a_candidate_and_what_is_timed_is_logged(
     load_script("random_layers").stem(random.Random(0)).save(tmp_path / "stem.onnx")
     (tmp_path / "workspace").mkdir()
     autotune.submit(tmp_path / "stem.onnx", workspace=tmp_path / "workspace", trials=1)
-    ((_, stage, index),) = script.tasks(Workspace(tmp_path / "workspace"), "stem")
+    ((stage, index),) = script.tasks_of(Workspace(tmp_path / "workspace"), "llvm")
     knobs = script.Knobs(stage.program_of(index), stage.target)
     candidates = script.spread(knobs, model, [])
     (place,) = [place for place, knob in enumerate(knobs.space.knobs) if knob.name.startswith("location")]

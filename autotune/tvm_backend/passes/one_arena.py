@@ -124,9 +124,8 @@ class _Planner:
         own = sum(use.last == _FOR_EVER for use in used.values())
         lives = [BufferLife(fixed_bytes(var), used[var].first, used[var].last) for var in order]
         offsets, size = place(lives, own)
-        ends = list(itertools.accumulate(aligned(life.bytes) for life in lives[:own]))
-        starts = [0, *ends]
-        sizes = [end - start for start, end in zip(starts, (*ends, size), strict=True)]
+        starts = list(itertools.accumulate((aligned(life.bytes) for life in lives[:own]), initial=0))
+        sizes = [end - start for start, end in itertools.pairwise((*starts, size))]
         storages = [self._storage(number) for number in sizes if number]
         places = dict[Var, tuple[Var, Expr]]()
         for var, offset in zip(order, offsets, strict=True):

@@ -88,20 +88,21 @@ class TiledNests:
         tiles = {"S": iter(np.moveaxis(self.spatial, 2, 0)), "R": iter(np.moveaxis(self.reduction, 2, 0))}
         return [next(tiles[kind]) for kind in self.structure]
 
-    def inside(self, location: int) -> Numbers:
-        """Return the extent of each of the block's loops inside one loop of the nest: [n, loops of the block].
+    def inside(self, locations: Numbers) -> Numbers:
+        """Return the extent of each of the block's loops inside one loop of each nest: [n, loops of the block].
 
         Args:
-            location: Number of the loop, from outside in; -1 for outside of all, -2 for inside of all.
+            locations: Number of the loop, from outside in; -1 for outside of all, -2 for inside of all: [n].
         """
-        tile = np.ones((len(self.spatial), len(self.einsum.extents)))
         loops = [
             (loop, sizes[:, index])
             for kind, sizes in zip(self.structure, self.sizes, strict=True)
             for index, loop in enumerate(self.einsum.spatial if kind == "S" else self.einsum.reduction)
         ]
-        for loop, extents in loops[location + 1 :] if location > _INLINED else ():
-            tile[:, loop] *= extents
+        last = np.where(locations == _INLINED, len(loops), locations)
+        tile = np.ones((len(self.spatial), len(self.einsum.extents)))
+        for number, (loop, extents) in enumerate(loops):
+            tile[:, loop] *= np.where(number > last, extents, 1)
         return tile
 
     @cached_property
@@ -325,11 +326,11 @@ def _level_of(loop: Any, nests: TiledNests) -> Any:
 def _locations(nests: TiledNests, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Columns:
     """Return where the first producers are computed, as loop and level counted from outside, and what that takes."""
     columns: Columns = {}
-    for index, location in enumerate(sketch.locations[:LOCATIONS]):
+    for index, (location, producer) in enumerate(list(sketch.locations.items())[:LOCATIONS]):
         level = np.asarray(_level_of(decisions[location], nests), dtype=np.float64)
         facts = {"loop": decisions[location], "level": level}
-        if sketch.placed[index] in nests.einsum.sources:
-            access = nests.einsum.accesses[nests.einsum.sources.index(sketch.placed[index])]
+        if producer in nests.einsum.sources:
+            access = nests.einsum.accesses[nests.einsum.sources.index(producer)]
             facts |= _production(nests, access, decisions[location])
         columns |= {f"producer{index}_{fact}": values for fact, values in facts.items()}
     return columns
@@ -345,10 +346,7 @@ def _production(nests: TiledNests, access: Numbers, locations: Numbers) -> Colum
         access: How the block reads what the producer computes, [dimensions, loops of the block].
         locations: Of the producer, [n].
     """
-    tile = np.ones((len(locations), access.shape[1]))
-    for location in np.unique(locations):
-        members = locations == location
-        tile[members] = nests.inside(int(location))[members]
+    tile = nests.inside(locations)
     region = 1 + (tile - 1) @ access.T
     elements = region.prod(axis=1)
     work = elements / tile.prod(axis=1)

@@ -33,7 +33,7 @@ class Einsum:
     reduction: tuple[int, ...]
     extents: Numbers
     accesses: tuple[Numbers, ...]
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...]
 
     @classmethod
     def of(cls, program: IRModule, block: str) -> Einsum:
@@ -97,8 +97,7 @@ class TiledSketch:
         structure: Its levels from outside in, such as SSRSRS (S spatial, R reduction).
         tiles: For each loop of the block, the instruction that tiles it.
         unroll: The instruction that limits unrolling, and the limits it chooses from.
-        locations: Instructions that place the producers.
-        placed: The blocks that these place, in the same order.
+        locations: Instructions that place the producers, in order, and the block that each of them places.
         fused: The loop at which the consumers are computed, counted from outside; -1: not in this nest.
         copies: For how many steps of a pipeline the inputs are in shared memory at the same time. GPUs only.
         split: The loop of the original block whose terms several blocks share, and how many; None if none does. The
@@ -109,8 +108,7 @@ class TiledSketch:
     structure: str
     tiles: Mapping[int, int]
     unroll: tuple[int, tuple[int, ...]] | None
-    locations: tuple[int, ...]
-    placed: tuple[str, ...]
+    locations: Mapping[int, str]
     fused: int
     copies: int = 1
     split: tuple[int, int] | None = None
@@ -143,8 +141,7 @@ class _InstructionReader:
     split: tuple[int, int] | None = None
     unroll: tuple[int, tuple[int, ...]] | None = None
     tiles: dict[int, int] = field(default_factory=dict)
-    locations: list[int] = field(default_factory=list)
-    placed: list[str] = field(default_factory=list)
+    locations: dict[int, str] = field(default_factory=dict)
     _order: list[str] = field(default_factory=list)
     _blocks: dict[str, str] = field(default_factory=dict)
     _loops: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -152,8 +149,7 @@ class _InstructionReader:
     _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def sketch(self) -> TiledSketch:
-        producers = (tuple(self.locations), tuple(self.placed))
-        decided = (self.tiles, self.unroll, *producers, self.fused, self.copies, self.split)
+        decided = (self.tiles, self.unroll, self.locations, self.fused, self.copies, self.split)
         return TiledSketch(self.block, self.structure, *decided)
 
     def GetSBlock(self, _: Any, attributes: Any, outputs: Any) -> None:
@@ -196,5 +192,4 @@ class _InstructionReader:
         self._categories[outputs[0]] = (self.samples, tuple(int(value) for value in attributes[0]))
 
     def SampleComputeLocation(self, inputs: Any, *_: Any) -> None:
-        self.locations.append(self.samples)
-        self.placed.append(self._blocks.get(inputs[0], ""))
+        self.locations[self.samples] = self._blocks.get(inputs[0], "")

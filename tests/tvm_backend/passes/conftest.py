@@ -12,13 +12,14 @@ from tvm import relax
 _TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 
 
-def function(build: Any, *shapes: tuple[int, ...]) -> Any:
-    """A module whose `main` computes what `build(emit, *inputs)` makes of inputs of these shapes."""
+def function(build: Any, *shapes: tuple[Any, ...], name: str = "main") -> Any:
+    """A module with a function that computes what `build(emit, *inputs)` makes of inputs of these shapes."""
     builder = relax.BlockBuilder()
     inputs = [relax.Var(f"x{index}", relax.TensorType(shape, "float32")) for index, shape in enumerate(shapes)]
-    with builder.function("main", inputs):
+    with builder.function(name, inputs):
         with builder.dataflow():
-            output = builder.emit_output(build(builder.emit, *inputs))
+            made = build(builder.emit, *inputs)
+            output = builder.emit_output(relax.Tuple(list(made)) if isinstance(made, tuple) else made)
         builder.emit_func_output(output)
     return builder.get()
 

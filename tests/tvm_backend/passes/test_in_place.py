@@ -15,21 +15,11 @@ from autotune.tvm_backend.passes.in_place import place_parts
 from autotune.tvm_backend.passes.prepare import finish
 from autotune.tvm_backend.vector_math import registry
 
+from .conftest import function
+
 _OP = relax.op
 IMAGE = (1, 4, 3, 5)
 _TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
-
-
-def function(build, *shapes, name="main"):
-    """A module whose `main` computes what `build(emit, *inputs)` makes of inputs of these shapes."""
-    builder = relax.BlockBuilder()
-    inputs = [relax.Var(f"x{index}", relax.TensorType(shape, "float32")) for index, shape in enumerate(shapes)]
-    with builder.function(name, inputs):
-        with builder.dataflow():
-            made = build(builder.emit, *inputs)
-            output = builder.emit_output(relax.Tuple(list(made)) if isinstance(made, tuple) else made)
-        builder.emit_func_output(output)
-    return builder.get()
 
 
 def lowered(module):

@@ -16,6 +16,8 @@ from autotune.tvm_backend.passes.in_place import place_parts
 from autotune.tvm_backend.passes.prepare import finish
 from autotune.tvm_backend.passes.rewrite import fixed_bytes, op_name, variables
 
+from .conftest import function
+
 _OP = relax.op
 _TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 IMAGE = (1, 4, 8, 8)
@@ -25,15 +27,8 @@ OPEN = (tvm.tirx.Var("n", "int64"), 4, 8, 8)
 
 def lowered(build, shape=IMAGE, target=_TARGET):
     """A module, ready to be built, whose `main` computes what `build(emit, x)` makes of an input of this shape."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            made = build(builder.emit, x)
-            output = builder.emit_output(relax.Tuple(list(made)) if isinstance(made, tuple) else made)
-        builder.emit_func_output(output)
     with target, tvm.transform.PassContext(opt_level=3):
-        sorts = relax.backend.DispatchSortScan()(builder.get())
+        sorts = relax.backend.DispatchSortScan()(function(build, shape))
         return finish(relax.transform.LegalizeOps()(place_parts(sorts)), target)
 
 

@@ -13,6 +13,8 @@ from autotune.tvm_backend.passes.prepare import finish
 from autotune.tvm_backend.passes.rewrite import op_name, variables
 from autotune.tvm_backend.passes.tensor_objects import share_objects
 
+from .conftest import function
+
 _OP = relax.op
 _TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 SMALL = (2, 8)
@@ -22,15 +24,8 @@ OPEN = (tvm.tirx.Var("n", "int64"), 2)
 
 def lowered(build, shape):
     """A module, ready to be built, whose `main` computes what `build(emit, x)` makes of an input of this shape."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            made = build(builder.emit, x)
-            output = builder.emit_output(relax.Tuple(list(made)) if isinstance(made, tuple) else made)
-        builder.emit_func_output(output)
     with _TARGET, tvm.transform.PassContext(opt_level=3):
-        return finish(relax.transform.LegalizeOps()(builder.get()), _TARGET)
+        return finish(relax.transform.LegalizeOps()(function(build, shape)), _TARGET)
 
 
 def chain(emit, x):

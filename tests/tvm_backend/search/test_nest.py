@@ -168,7 +168,7 @@ def test_a_producer_that_is_inlined_is_computed_in_each_step(padded, target):
     drawn = as_array([next(iter(knobs.space))], len(knobs.space.knobs))[:, list(places)][0]
     pairs = zip(places, drawn, strict=True)
     decisions = [np.array([knobs.space.knobs[place].values[index]], float) for place, index in pairs]
-    decisions[sketch.locations[0]] = np.array([-2.0])
+    decisions[next(iter(sketch.locations))] = np.array([-2.0])
     facts = dict(zip(COLUMNS, nests.rows(sketch, decisions)[0], strict=True))
     assert [facts[f"producer0_{name}"] for name in ("work", "elements", "run")] == [0, 0, 0]
 
