@@ -58,8 +58,10 @@ def test_boards_that_die_or_hang_cost_no_trial(owner: User, lab: Lab, models: Pa
     owner.ok("submit", models / "mlp.onnx", "--target", "phone", "--trials", TRIALS, "--trials-per-round", 4)
     daemon = owner.start("daemon", "run", "--drain")
     wait_until(lambda: len(records(owner)) >= 4)
-    lab.kill(servers[0])
+    lab.await_boards(3)  # one that stops before it is free again is offered to nobody, and in nobody's way
     lab.stop(servers[1])
+    wait_until(lambda: len(records(owner)) >= 8)
+    lab.kill(servers[0])
     _, log = daemon.communicate(timeout=120)
     assert daemon.returncode == 0, log
     (job,) = owner.status()
