@@ -40,6 +40,22 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+_WAITING = ("tests/end_to_end", "tests/faults")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the files whose tests mostly wait for daemons among the others: a CPU has something to compute meanwhile.
+
+    The tests of a file stay together, for they share what they set up.
+    """
+    places = dict[Path, float]()
+    for waiting in (True, False):
+        paths = [item.path for item in items if item.nodeid.startswith(_WAITING) is waiting]
+        for place, path in enumerate(paths):
+            places.setdefault(path, place / len(paths))
+    items.sort(key=lambda item: places[item.path])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_key(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A key for seals that is not the one of who runs the tests."""

@@ -78,7 +78,7 @@ def place(workspace: Workspace, job: JobPaths, kind: str) -> Path:
 
 COMMANDS = (
     "status", "status --json", "logs 1", "wait 1 --timeout 0", "hold 1", "release 1", "retry 1", "clean --finished",
-    "cancel 1", "status 1", "daemon status", "report 1", "doctor",
+    "cancel 1", "status 1", "daemon status", "report 1",
 )  # fmt: skip
 KINDS = ("spec", "control", "state", "journal", "stage", "trials", "last_id", "daemon_info", "config")
 
@@ -89,14 +89,26 @@ def test_no_command_trips_and_the_other_job_is_as_it_was(
     workspace: Workspace, queue: tuple[JobPaths, JobPaths], kind: str, how: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     spoil(place(workspace, queue[0], kind), how)
-    root = ["--workspace", str(workspace.root)]
     for words in COMMANDS:
-        code = _run([*root, *words.split()])
-        said = capfd.readouterr()
-        assert code in (0, 1, 2, 124) and "Traceback" not in said.err + said.out, (words, said.err)
-        assert len(said.err.splitlines()) <= (1 if code else 0), (words, said.err)
+        says_a_line_at_most(workspace, words, capfd)
     other = QueuedJob.open(workspace, queue[1], Config())
     assert other.active and len(other.stages) == 2
+
+
+def says_a_line_at_most(workspace: Workspace, words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code = _run(["--workspace", str(workspace.root), *words.split()])
+    said = capfd.readouterr()
+    assert code in (0, 1, 2, 124) and "Traceback" not in said.err + said.out, (words, said.err)
+    assert len(said.err.splitlines()) <= (1 if code else 0), (words, said.err)
+
+
+@pytest.mark.parametrize("how", ["flipped", "folder"])
+@pytest.mark.parametrize("kind", ["spec", "daemon_info", "config"])
+def test_doctor_does_not_trip(
+    workspace: Workspace, queue: tuple[JobPaths, JobPaths], kind: str, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spoil(place(workspace, queue[0], kind), how)
+    says_a_line_at_most(workspace, "doctor", capfd)
 
 
 @pytest.mark.parametrize(

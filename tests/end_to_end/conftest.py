@@ -20,6 +20,7 @@ from autotune.storage.tuning_log import FORMAT
 
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 SCRIPTS = Path(__file__).parents[2] / "scripts"
+QUICK = "[measure]\nrepeats = 1\nmin_repeat_ms = 1\ndisturbed_again = 0\n"
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,21 @@ class User:
         )
 
     def settle(self, text: str) -> None:
-        """Add lines to autotune.toml."""
+        """Add lines to autotune.toml. A section on measurements takes the place of the one that is there."""
         path = self.root / "autotune.toml"
-        path.write_text(path.read_text() + text)
+        before = path.read_text()
+        path.write_text((before.replace(QUICK, "") if "[measure]" in text else before) + text)
 
 
 def make_user(root: Path, whole_model: bool = False) -> User:
-    """A user in a new workspace, whose jobs do not time the whole model unless asked to: that takes seconds."""
+    """A user in a new workspace, whose measurements are short.
+
+    Their jobs do not time the whole model unless asked to: that takes seconds.
+    """
     root.mkdir(exist_ok=True)
-    lines = ["[job]", f"whole_model = {str(whole_model).lower()}"]
-    lines += ["[machine]", f'lock_dir = "{root}/locks"', "[export]", "repeats = 4"]
-    (root / "autotune.toml").write_text("\n".join(lines) + "\n")
+    job = f"[job]\nwhole_model = {str(whole_model).lower()}\n"
+    machine = f'[machine]\nlock_dir = "{root}/locks"\n'
+    (root / "autotune.toml").write_text(job + machine + QUICK + "[export]\nrepeats = 4\n")
     return User(root)
 
 

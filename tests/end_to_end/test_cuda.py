@@ -158,6 +158,7 @@ def test_one_illegal_access_is_blamed_on_its_candidate_alone(user, models, gpus)
     assert job(user)["trials_done"] == 4
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_ill_blocks_its_job_until_it_is_well_and_no_trial_is_spent(user, models, gpus):
     stand_in = gpus()
     user.settle(QUICK.replace("false", "true"))
@@ -180,6 +181,7 @@ def test_a_gpu_that_is_ill_blocks_its_job_until_it_is_well_and_no_trial_is_spent
     assert (job(user)["state"], job(user)["trials_done"], failures(user)) == ("done", 4, [])
 
 
+@pytest.mark.slow
 def test_a_hanging_kernel_costs_one_candidate_and_hidden_gpus_are_left_alone(user, models, gpus, monkeypatch):
     buses = {"GPU-0c": "00000000:03:00.0", "GPU-0b": "00000000:01:00.0", "GPU-0a": "00000000:02:00.0"}
     stand_in = gpus(*(Gpu(uuid, bus=bus) for uuid, bus in buses.items()))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import User, make_user
+from .conftest import QUICK, User, make_user
 
 RECORDER = Path(__file__).with_name("lease_recorder")
 CPUS = sorted(os.sched_getaffinity(0))[:2]
@@ -50,7 +50,8 @@ def together(record: Path) -> list[tuple[Held, Held]]:
 
 
 def settle(user: User, locks: Path, more: str = "") -> None:
-    (user.root / "autotune.toml").write_text(f'[machine]\ncpu_slots = 2\nlock_dir = "{locks}"\n{more}')
+    job = f"[job]\nwhole_model = false\n{QUICK}"
+    (user.root / "autotune.toml").write_text(f'{job}[machine]\ncpu_slots = 2\nlock_dir = "{locks}"\n{more}')
 
 
 def test_two_daemons_share_the_cpus_and_both_end(tmp_path, models, record):

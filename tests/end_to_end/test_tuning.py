@@ -141,6 +141,7 @@ def test_a_second_job_starts_from_the_trials_of_the_first(user, models):
     assert set(user.trials().values()) == {1}
 
 
+@pytest.mark.slow
 def test_equal_seeds_propose_equal_candidates(user, other_user, models):
     for someone in (user, other_user):
         someone.ok("submit", models / "mlp.onnx", "--trials", 2, "--trials-per-round", 2, "--seed", 5)
@@ -149,6 +150,7 @@ def test_equal_seeds_propose_equal_candidates(user, other_user, models):
     assert set(user.trials()) == set(other_user.trials())
 
 
+@pytest.mark.slow
 def test_a_job_for_cuda_is_built_and_waits_for_a_device(user, models):
     """On a machine without a GPU; nvcc is enough to get as far as the measurement."""
     from autotune.machine.gpus import cuda_devices

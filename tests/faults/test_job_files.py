@@ -36,7 +36,7 @@ def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
         ("EACCES read", "spec.json"),
         pytest.param("EIO read", "state.json", marks=pytest.mark.slow),
         pytest.param("ESTALE stat", "control.json", marks=pytest.mark.slow),
-        ("EACCES scandir", "stages"),
+        pytest.param("EACCES scandir", "stages", marks=pytest.mark.slow),
         pytest.param("EIO write", "stages", marks=pytest.mark.slow),
         pytest.param("EACCES open", "stages", marks=pytest.mark.slow),
         ("EROFS mkdir", "artifacts"),
@@ -74,7 +74,15 @@ def spec_of_another(job: JobPaths) -> None:
     job.spec.write_text(json.dumps({**json.loads(job.spec.read_text()), "id": 77}))
 
 
-@pytest.mark.parametrize("spoil", [spec_to_folder, spec_to_pipe, spec_to_nonsense, spec_of_another])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spec_to_pipe,
+        spec_to_nonsense,
+        pytest.param(spec_to_folder, marks=pytest.mark.slow),
+        pytest.param(spec_of_another, marks=pytest.mark.slow),
+    ],
+)
 def test_a_spec_that_is_spoilt_while_its_job_runs(scene: Scene, spoil) -> None:
     job, _ = scene.jobs(2)
     saved = job.spec.read_bytes()

@@ -74,7 +74,7 @@ def test_too_few_open_files_pause_the_daemon_until_it_may_open_more(scene: Scene
     scene.ends_well(daemon, 2, failed_stages=8)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGHUP, pytest.param(signal.SIGQUIT, marks=pytest.mark.slow)])
 def test_a_closed_terminal_or_ctrl_backslash_ends_the_daemon_in_order(scene: Scene, number: signal.Signals) -> None:
     scene.jobs(2)
     inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a daemon ignores it, as these tests may
@@ -149,7 +149,7 @@ def test_as_cron_starts_it_with_names_that_ascii_lacks(scene: Scene, tmp_path: P
     assert done.returncode == 0 and b"net1" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("shift", [-86400, 86400])
+@pytest.mark.parametrize("shift", [-86400, pytest.param(86400, marks=pytest.mark.slow)])
 def test_a_clock_that_is_set_while_it_runs(scene: Scene, shift: int) -> None:
     scene.jobs(2)
     daemon = scene.daemon()

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "chaos" / "fuzz_traces.py"
 
 
+@pytest.mark.slow
 def test_mutated_schedules_run_nothing() -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--count", "300", "--seed", "8"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -127,15 +127,18 @@ def test_appending_to_a_torn_tail(tmp_path: Path, subject: Subject) -> None:
     assert "are damaged" in problems(tmp_path, subject, NO_TRUNCATION, TORN_APPEND)
 
 
+@pytest.mark.slow
 def test_the_next_stage_published_before_the_trials_are_logged(tmp_path: Path, subject: Subject) -> None:
     assert "logged a trial after it had published what follows" in faults(tmp_path, subject, PUBLISH_FIRST)
 
 
+@pytest.mark.slow
 def test_measuring_what_was_measured(tmp_path: Path, subject: Subject) -> None:
     killed = Kill("stage fsync after logs/tuning/TARGET/HASH.jsonl", 2, "one")
     assert "is there 2 times" in problems(tmp_path, subject, MEASURE_TWICE, killed)
 
 
+@pytest.mark.slow
 def test_libraries_that_nobody_removes(tmp_path: Path, subject: Subject) -> None:
     assert "belongs to no stage" in problems(tmp_path, subject, LIBRARIES_STAY)
 
@@ -144,6 +147,7 @@ def test_a_submit_acknowledged_before_it_is_there(tmp_path: Path, subject: Subje
     assert "was acknowledged as 1 and is not there" in problems(tmp_path, subject, ACKNOWLEDGE_FIRST)
 
 
+@pytest.mark.slow
 def test_a_file_renamed_before_it_was_synced(tmp_path: Path, subject: Subject) -> None:
     assert "before its content was durable" in faults(tmp_path, subject, NO_SYNC)
 

@@ -50,9 +50,15 @@ def test_a_function_of_one_byte_is_what_onnx_runtime_computes_for_all_of_them(wr
     assert differences(written(net), cpu, x) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("activations", (QuantType.QUInt8, QuantType.QInt8))
-@pytest.mark.parametrize("channels", (32, 24))
-@pytest.mark.parametrize("first", ("image", "gate"))
+@pytest.mark.parametrize(
+    ("channels", "first", "activations"),
+    [
+        (32, "image", QuantType.QUInt8),
+        (24, "image", QuantType.QInt8),
+        (24, "gate", QuantType.QUInt8),
+        (32, "gate", QuantType.QInt8),
+    ],
+)
 def test_an_image_is_gated_in_bytes(quantised, cpu, channels, first, activations):
     net = Network((2, 16, 9, 7))
     image = net.conv(16, channels)
@@ -66,8 +72,7 @@ def test_an_image_is_gated_in_bytes(quantised, cpu, channels, first, activations
     assert not any("multiply" in name for name in kernels(path, cpu))
 
 
-@pytest.mark.parametrize("activations", (QuantType.QUInt8, QuantType.QInt8))
-@pytest.mark.parametrize("channels", (32, 24))
+@pytest.mark.parametrize(("channels", "activations"), [(32, QuantType.QUInt8), (24, QuantType.QInt8)])
 def test_a_normalisation_of_channels_that_no_layer_takes_in_is_computed_in_bytes(quantised, cpu, channels, activations):
     net = Network((2, 16, 8, 8))
     net.add("Concat", net.conv(16, channels - 16, 1), net.conv(16, 16, 1, of="input"), axis=1)

@@ -42,8 +42,7 @@ def test_a_classifier_is_integer_kernels_from_end_to_end(quantised, cpu):
     ]
 
 
-@pytest.mark.parametrize("per_channel", (True, False))
-@pytest.mark.parametrize("activations", (QuantType.QUInt8, QuantType.QInt8))
+@pytest.mark.parametrize(("activations", "per_channel"), [(QuantType.QUInt8, True), (QuantType.QInt8, False)])
 def test_a_classifier_equals_onnx_runtime(quantised, cpu, activations, per_channel):
     path = quantised(classifier(), activations=activations, per_channel=per_channel)
     assert differences(path, cpu) == (0.0, 0.0)
