@@ -12,7 +12,7 @@ ruff format --check .
 mypy
 lint-imports
 codespell
-pytest -n "$(($(nproc) + 2))" --dist worksteal "$@" # more than there are CPUs: daemons wait more than they compute
+pytest -n "$(($(nproc) + 3))" --dist worksteal "$@" # more than there are CPUs: daemons wait more than they compute
 if [ $# -eq 0 ]; then # a cluster needs the machine for itself
   if python -c 'import ray' 2> /dev/null; then
     pytest tests/workers/cluster/test_ray.py

@@ -41,7 +41,7 @@ def tuned(model: Path, folder: Path, options: Sequence[str]) -> Export:
         run(*autotune, "submit", model, *options)
     run(*autotune, "daemon", "run", "--drain")
     if not (folder / "lib").exists():
-        run(*autotune, "export", "last", "--quick", "--output", folder / "lib")
+        run(*autotune, "export", "last", "--output", folder / "lib")
     return Export.read(folder / "lib")
 
 

@@ -92,7 +92,7 @@ def test_a_name_that_is_taken(user, models):
 
 def test_a_setting_that_does_not_exist_is_named_with_its_line(user, models):
     user.settle("[search]\n# a comment\nstratgey = 3\n")
-    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:9: unknown key 'stratgey'")
+    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:13: unknown key 'stratgey'")
     assert "strategy" in done
 
 

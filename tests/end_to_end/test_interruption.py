@@ -80,6 +80,7 @@ def test_workers_die_with_their_daemon(user, models):
     assert gone(user.root, within=5)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_one_attempt(user, models):
     user.ok("submit", models / "mlp.onnx", "--trials", 8, "--trials-per-round", 4)
     daemon = user.start("daemon", "run", "--drain")

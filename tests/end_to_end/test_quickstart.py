@@ -10,6 +10,8 @@ import sys
 import warnings
 from pathlib import Path
 
+import pytest
+
 from .conftest import make_user
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,7 @@ def test_the_quickstart_is_a_part_of_getting_started() -> None:
     assert shown("README.md") <= shown("docs/getting-started.md")
 
 
+@pytest.mark.slow
 def test_getting_started_runs(tmp_path: Path, models: Path) -> None:
     user = make_user(tmp_path / "workspace", whole_model=True)
     make_folder, make_model, *lines = commands("docs/getting-started.md")

@@ -143,6 +143,7 @@ def test_libraries_that_nobody_removes(tmp_path: Path, subject: Subject) -> None
     assert "belongs to no stage" in problems(tmp_path, subject, LIBRARIES_STAY)
 
 
+@pytest.mark.slow
 def test_a_submit_acknowledged_before_it_is_there(tmp_path: Path, subject: Subject) -> None:
     assert "was acknowledged as 1 and is not there" in problems(tmp_path, subject, ACKNOWLEDGE_FIRST)
 

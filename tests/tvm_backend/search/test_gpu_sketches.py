@@ -147,7 +147,7 @@ PIPELINE = [AHEAD_OF_USE, "pipelined: mma.sync ldmatrix shared.global", "usual: 
     [
         ("float32", 16, 256, ["split: c_rf_ptr", "usual:"]),
         ("float16", 16, 256, SPLIT),
-        ("bfloat16", 16, 256, SPLIT),
+        pytest.param("bfloat16", 16, 256, SPLIT, marks=pytest.mark.slow),
         ("float16", 32, 64, PIPELINE),
     ],
 )
