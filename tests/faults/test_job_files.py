@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 
+from autotune.storage import formats
+from autotune.storage.formats import JobState
 from autotune.storage.paths import JobPaths
 
 from .conftest import Scene
@@ -44,6 +46,7 @@ def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
 )
 def test_a_file_of_one_job_that_is_refused(scene: Scene, fault: str, name: str) -> None:
     job, _ = scene.jobs(2)
+    formats.write(job.state, JobState())  # a file that is not there is not read
     scene.faults.write_text(f"{fault} {job.folder / name}\n")
     daemon = scene.daemon("daemon", "run")
     scene.until(lambda: scene.states()[2][0] == "done")
