@@ -28,6 +28,7 @@ TARGETS: dict[str, dict[str, Any]] = {
     "cuda": {"kind": "cuda", "arch": "sm_90"},
     "simulated": {"kind": "simulated"},
 }
+WAITING = ("tests/end_to_end", "tests/faults")
 
 
 def pytest_collection() -> None:
@@ -40,9 +41,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-_WAITING = ("tests/end_to_end", "tests/faults")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spread the files whose tests mostly wait for daemons among the others: a CPU has something to compute meanwhile.
 
@@ -50,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     places = dict[Path, float]()
     for waiting in (True, False):
-        paths = [item.path for item in items if item.nodeid.startswith(_WAITING) is waiting]
+        paths = [item.path for item in items if item.nodeid.startswith(WAITING) is waiting]
         for place, path in enumerate(paths):
             places.setdefault(path, place / len(paths))
     items.sort(key=lambda item: places[item.path])

@@ -81,6 +81,7 @@ COMMANDS = (
     "cancel 1", "status 1", "daemon status", "report 1",
 )  # fmt: skip
 KINDS = ("spec", "control", "state", "journal", "stage", "trials", "last_id", "daemon_info", "config")
+DOCTORED = [(kind, how) for kind in ("spec", "daemon_info", "config") for how in ("flipped", "folder")]  # by default
 
 
 @pytest.mark.parametrize("how", SPOILT)
@@ -102,8 +103,14 @@ def says_a_line_at_most(workspace: Workspace, words: str, capfd: pytest.CaptureF
     assert len(said.err.splitlines()) <= (1 if code else 0), (words, said.err)
 
 
-@pytest.mark.parametrize("how", ["flipped", "folder"])
-@pytest.mark.parametrize("kind", ["spec", "daemon_info", "config"])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        pytest.param(kind, how, marks=[pytest.mark.slow] * ((kind, how) not in DOCTORED))
+        for kind in KINDS
+        for how in SPOILT
+    ],
+)
 def test_doctor_does_not_trip(
     workspace: Workspace, queue: tuple[JobPaths, JobPaths], kind: str, how: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

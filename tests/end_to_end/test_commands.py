@@ -98,7 +98,6 @@ def test_killed_at_random_it_ends_with_every_trial_once(user: User, tmp_path: Pa
     )
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)
-    user.settle("[measure]\ndisturbed_again = 0\n")
     user.ok("submit", space, "--trials", 12, "--trials-per-round", 3)
     logged = 0
     for _ in range(2):
@@ -168,7 +167,6 @@ def test_a_model_and_commands_end_with_their_budgets_after_ten_kills(user: User,
     )
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)
-    user.settle("[measure]\ndisturbed_again = 0\n")
     user.ok("submit", space, "--trials", 40, "--trials-per-round", 4)
     user.ok("submit", models / "mlp.onnx", "--trials", 40, "--trials-per-round", 4)
     logged = 0

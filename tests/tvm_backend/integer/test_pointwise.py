@@ -57,6 +57,10 @@ def test_a_function_of_one_byte_is_what_onnx_runtime_computes_for_all_of_them(wr
         (24, "image", QuantType.QInt8),
         (24, "gate", QuantType.QUInt8),
         (32, "gate", QuantType.QInt8),
+        pytest.param(32, "image", QuantType.QInt8, marks=pytest.mark.slow),
+        pytest.param(24, "image", QuantType.QUInt8, marks=pytest.mark.slow),
+        pytest.param(24, "gate", QuantType.QInt8, marks=pytest.mark.slow),
+        pytest.param(32, "gate", QuantType.QUInt8, marks=pytest.mark.slow),
     ],
 )
 def test_an_image_is_gated_in_bytes(quantised, cpu, channels, first, activations):
@@ -72,7 +76,15 @@ def test_an_image_is_gated_in_bytes(quantised, cpu, channels, first, activations
     assert not any("multiply" in name for name in kernels(path, cpu))
 
 
-@pytest.mark.parametrize(("channels", "activations"), [(32, QuantType.QUInt8), (24, QuantType.QInt8)])
+@pytest.mark.parametrize(
+    ("channels", "activations"),
+    [
+        (32, QuantType.QUInt8),
+        (24, QuantType.QInt8),
+        pytest.param(32, QuantType.QInt8, marks=pytest.mark.slow),
+        pytest.param(24, QuantType.QUInt8, marks=pytest.mark.slow),
+    ],
+)
 def test_a_normalisation_of_channels_that_no_layer_takes_in_is_computed_in_bytes(quantised, cpu, channels, activations):
     net = Network((2, 16, 8, 8))
     net.add("Concat", net.conv(16, channels - 16, 1), net.conv(16, 16, 1, of="input"), axis=1)

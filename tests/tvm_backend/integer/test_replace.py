@@ -42,7 +42,15 @@ def test_a_classifier_is_integer_kernels_from_end_to_end(quantised, cpu):
     ]
 
 
-@pytest.mark.parametrize(("activations", "per_channel"), [(QuantType.QUInt8, True), (QuantType.QInt8, False)])
+@pytest.mark.parametrize(
+    ("activations", "per_channel"),
+    [
+        (QuantType.QUInt8, True),
+        (QuantType.QInt8, False),
+        pytest.param(QuantType.QUInt8, False, marks=pytest.mark.slow),
+        pytest.param(QuantType.QInt8, True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_classifier_equals_onnx_runtime(quantised, cpu, activations, per_channel):
     path = quantised(classifier(), activations=activations, per_channel=per_channel)
     assert differences(path, cpu) == (0.0, 0.0)
