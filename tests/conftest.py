@@ -22,6 +22,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from .cuda_stand_in import StandIn, compile_libraries
 from .lite_network import Network
 from .rpc_lab import Lab
+from .suite_report import SuiteReport, add_options
 
 TARGETS: dict[str, dict[str, Any]] = {
     "llvm": {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1},
@@ -29,6 +30,16 @@ TARGETS: dict[str, dict[str, Any]] = {
     "simulated": {"kind": "simulated"},
 }
 WAITING = ("tests/end_to_end", "tests/faults")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What a run may take."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say at the end what the tests cost."""
+    config.pluginmanager.register(SuiteReport(config.getoption("--minutes")))
 
 
 def pytest_collection() -> None:
