@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ModelError
+from autotune.errors import ModelError, VerificationError
 from autotune.processes.messages import ExportRequest
 from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
 from autotune.storage.formats import JobSpec, Trial
@@ -29,7 +29,7 @@ from autotune.tvm_backend.export.progress import (
     Leases,
 )
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
-from autotune.tvm_backend.export.timing import retiming, whole_model
+from autotune.tvm_backend.export.timing import choices, retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT, SOURCE, move_source
@@ -136,7 +136,7 @@ def _first(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     steps.begin(COMPILING)
     _compile(export, best)
     steps.begin(VERIFYING)
-    return _verify(export)
+    return _verify(export, best)
 
 
 def _compile(export: _Export, best: Mapping[str, Trial]) -> None:
@@ -150,9 +150,19 @@ def _compile(export: _Export, best: Mapping[str, Trial]) -> None:
             write_source(export.folder / SOURCE, lowered, executable, described)
 
 
-def _verify(export: _Export) -> list[Verified]:
+def _verify(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     with export.leases.comparison():
-        return [whole_model.verify(export.job, case, export.tuned) for case in export.cases]
+        return [_verify_case(export, case, best) for case in export.cases]
+
+
+def _verify_case(export: _Export, case: Case, best: Mapping[str, Trial]) -> Verified:
+    try:
+        return whole_model.verify(export.job, case, export.tuned)
+    except VerificationError:
+        verified = choices.verify(export.job, case, export.tuned, best)
+        if verified is None:
+            raise
+        return verified
 
 
 def _retime(export: _Export, fastest: Mapping[str, Sequence[Trial]]) -> dict[str, retiming.RetimedCandidate]:
@@ -207,7 +217,7 @@ def _again(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     """Compile and verify the fastest kernels."""
     export.leases.steps.begin(COMPILING_AGAIN)
     _compile(export, best)
-    return _verify(export)
+    return _verify(export, best)
 
 
 @dataclass(frozen=True)

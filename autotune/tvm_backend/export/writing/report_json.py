@@ -102,6 +102,7 @@ def report(
         "largest_relative_error": max(comparison.verified.error for comparison in comparisons),
         "tolerance": request.tolerance,
         "own_error": max(comparison.verified.own_error for comparison in comparisons),
+        "choices": [asdict(choice) for comparison in comparisons for choice in comparison.verified.choices],
         **first.latencies(),
         "slower": _slower(spec, first, limits),
         "source": request.source,

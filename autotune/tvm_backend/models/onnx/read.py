@@ -98,7 +98,11 @@ def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
     Raises:
         ModelError: As for `read_model`.
     """
-    proto = parse_file(path)
+    return import_rewritten(path, parse_file(path), inputs)
+
+
+def import_rewritten(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> Model:
+    """Import what `read_model` has rewritten before and `parse_file` has read. `path` is for errors."""
     return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output), proto)
 
 
