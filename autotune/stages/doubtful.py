@@ -59,8 +59,8 @@ class Doubtful:
             ProcessRefused: The machine starts no process.
         """
         outcomes = ClaimOutcomes(self._path)
-        known = outcomes.known(self.step, time.time())
-        wanted = [trial for trial in trials if _is_wanted(known.get(digest_of(trial)), seen)]
+        earlier = outcomes.known(self.step, time.time())
+        wanted = [trial for trial in trials if _is_wanted(earlier.get(digest_of(trial)), seen)]
         new: list[ClaimOutcome] = []
         limit_s = self.stage.config.build.timeout_s
         deadline = time.monotonic() + limit_s
@@ -75,7 +75,7 @@ class Doubtful:
                     if time.monotonic() > deadline:
                         break
         finally:
-            self._remember(outcomes, known, new)
+            self._remember(outcomes, earlier, new)
 
     @property
     def _path(self) -> Path:
@@ -83,9 +83,9 @@ class Doubtful:
         return self.stage.workspace.tuning_log(self.stage.spec.target_key, task.hash).claims
 
     def _remember(
-        self, outcomes: ClaimOutcomes, known: Mapping[str, ClaimOutcome], new: Sequence[ClaimOutcome]
+        self, outcomes: ClaimOutcomes, earlier: Mapping[str, ClaimOutcome], new: Sequence[ClaimOutcome]
     ) -> None:
-        outcomes.add([item for item in new if _is_news(item, known.get(item.schedule))])
+        outcomes.add([item for item in new if _is_news(item, earlier.get(item.schedule))])
         if failed := [item.reason for item in new if not item.hash]:
             name = self.stage.spec.tasks[self.task].name
             _LOG.warning(

@@ -68,9 +68,9 @@ def of_task(stage: Stage, task: int, trials: Sequence[Trial], elsewhere: Path | 
     missing = [trial for trial in trials if trial.hash not in rows]
     new = _extracted(stage, task, missing, doubtful=elsewhere is not None) if missing else {}
     rows.update(new)
-    known = [trial for trial in trials if trial.hash in rows]
+    described = [trial for trial in trials if trial.hash in rows]
     if new:
-        write(path, _features(known, rows))
+        write(path, _features(described, rows))
     nothing = np.zeros((0, WIDTH), np.float32)
     return _features(trials, {**{trial.hash: nothing for trial in missing}, **rows})
 
