@@ -12,9 +12,11 @@ line, or took more than 2 s of a CPU or 200 MB to read.
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -193,14 +195,17 @@ def _read(path: Path) -> str:
     return "read"
 
 
-def read_mutants(plans: Sequence[Plan], count: int, draw: random.Random) -> Counter[str]:
+def read_mutants(plans: Sequence[Plan], count: int, minutes: float, draw: random.Random) -> Counter[str]:
     """Change the files of plans, read them, and count what became of them. What is wrong is printed."""
     outcomes = Counter[str]()
     bounds = Bounds()
+    deadline = time.monotonic() + minutes * 60
     texts = [text(plan) for plan in plans]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "plan.toml")
         for number in range(count):
+            if time.monotonic() > deadline:
+                break
             path.write_text(grown_plans.mutate(draw.choice(texts), draw), encoding="utf-8")
             outcome = bounds.outcome(lambda: _read(path))
             outcomes[outcome.partition(":")[0]] += 1
@@ -213,6 +218,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=100, help="How many plans.")
     parser.add_argument("--read", type=int, default=0, help="How many changed files of plans to read.")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="Read no further file after so long.")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     load_tvm("llvm")
@@ -231,7 +237,7 @@ def main() -> int:
         for _ in range(number, options.count, len(NETWORKS)):
             verdicts[judge(module, edited(plan, draw), wanted, target)] += 1
         print(network.__name__.strip("_"), dict(verdicts), flush=True)
-    outcomes = read_mutants(plans, options.read, draw)
+    outcomes = read_mutants(plans, options.read, options.minutes, draw)
     if options.read:
         print(f"{outcomes.total()} files:", dict(outcomes), flush=True)
     wrong = verdicts["different"] or verdicts["raised"] or outcomes.keys() - {"read", "refused"}
