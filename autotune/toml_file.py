@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,11 +11,15 @@ from typing import Any, TypeVar
 
 from autotune import schema
 from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
-from autotune.regular_file import read_regular
+from autotune.regular_file import open_regular
 
 __all__ = ["line_of", "name_lines", "parse", "read_tables", "section"]
 
 T = TypeVar("T")
+# A statement over several lines ends with a bracket or with quotes.
+_ENDING = re.compile(r"""([\]}]|"{3}|'{3})\s*(#.*)?$""")
+_MOST_BYTES = 2 << 20  # of a file that users write
+_MOST_PARSED = 1 << 20  # characters of statements that do not end where they might
 
 
 def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
@@ -62,9 +67,12 @@ def read_tables(kind: type[T], path: Path, name: str) -> Iterator[tuple[T, dict[
         DiskProblem: The file cannot be read.
     """
     try:
-        data = read_regular(path)
+        with open_regular(path) as file:
+            data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise disk_problem("read", path, error) from error
+    if len(data) > _MOST_BYTES:
+        raise ConfigError(f"{path}: {name} has more than {_MOST_BYTES >> 20} MiB, which no such file needs")
     document, text = parse(path, data)
     with name_lines(path, text, partial(_words, name)):
         yield schema.convert(kind, document, exact=True, table="a table"), document
@@ -108,30 +116,70 @@ def section(keys: Sequence[str | int]) -> str:
 def line_of(text: str, keys: Sequence[str | int]) -> int:
     """Find the line on which a value begins.
 
-    TOML parsers do not say where a value was. So the text is parsed up to its first line, its second, and so on. The
-    first part that parses and has the keys ends with the value; the value began after the last part that parsed
-    before.
+    TOML parsers do not say where a value was. So each statement is parsed for itself: the header of a table, or a key
+    with its value, which may go over many lines.
 
     Args:
         text: A whole TOML file.
         keys: The keys of tables and indices of arrays that lead to the value.
 
     Returns:
-        The number of the line; the first line is 1.
+        The number of the line; the first line is 1. Where a statement has very many lines, it may be an earlier one.
     """
+    table: list[str | int] = []
+    counts: dict[tuple[str | int, ...], int] = {}
+    begin = 1
+    if not keys:
+        return begin
+    for begin, statement, document in _statements(text):
+        if statement.startswith("["):
+            table = _table(document, counts)
+            if table[: len(keys)] == list(keys):
+                return begin
+        elif keys[: len(table)] == tuple(table) and _has(document, keys[len(table) :]):
+            return begin
+    return begin
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield each statement of a TOML file with the number of its first line, and what it says alone."""
     import tomli
 
-    lines = text.replace("\r\n", "\n").split("\n")
+    left = _MOST_PARSED + 2 * len(text)
     begin = 1
-    for count in range(1, len(lines) + 1):
+    lines: list[str] = []
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        lines.append(line)
+        if len(lines) > 1 and not _ENDING.search(line):
+            continue
+        statement = "\n".join(lines).strip()
+        left -= len(statement)
         try:
-            document: Any = tomli.loads("\n".join(lines[:count]))
+            document = tomli.loads(statement) if left > 0 else None
         except tomli.TOMLDecodeError:
             continue
-        if _has(document, keys):
-            return begin
-        begin = count + 1
-    return begin
+        if document is None:
+            return
+        if document:
+            yield begin, statement, document
+        begin = number + 1
+        lines = []
+
+
+def _table(document: Any, counts: dict[tuple[str | int, ...], int]) -> list[str | int]:
+    """Return the keys that lead to the table of a header. `counts` has the number of tables in each array so far."""
+    path: list[str | int] = []
+    while document:
+        (key,) = document
+        document = document[key]
+        path.append(key)
+        place = tuple(path)
+        if isinstance(document, list):
+            counts[place] = counts.get(place, 0) + 1
+            document = None
+        if place in counts:
+            path.append(counts[place] - 1)
+    return path
 
 
 def _has(document: Any, keys: Sequence[str | int]) -> bool:

@@ -239,6 +239,8 @@ def _number(output: str, pattern: str | None) -> float:
         lines = [line for line in output.splitlines() if line.strip()]
         text = lines[-1] if lines else ""
         missing = f"the last line that it prints is no number: {text.strip()[:60]!r}"
+    if not text.isascii():  # Python takes the digits of all scripts
+        raise WorkerError(missing)
     try:
         return float(text)
     except ValueError:

@@ -103,6 +103,7 @@ def test_what_is_hopeless_is_measured_once(trial: MakeTrial) -> None:
     ("measure", "says"),
     [
         (Measure("echo no"), "no number: 'no'"),
+        (Measure("echo \u0663.\u0665"), "no number: '\u0663.\u0665'"),
         (Measure("true"), "no number: ''"),
         (Measure("echo x", number="([0-9])"), "nothing that fits"),
         (Measure("echo nan"), "time is nan"),

@@ -170,6 +170,7 @@ class TestADamagedFile:
         [
             (1, ("log", "key"), "../../x", "name no tuning log"),
             (1, ("log", "key"), "llvm-x-0123456789", "not the kind of device that it says"),
+            (1, ("log", "key"), "llvm-x-0123456789.claimed", "name no tuning log"),
             (1, ("log", "task"), "../aa", "name no tuning log"),
             (1, ("log", "count"), 0, "a log without trials"),
             (2, ("trial", "times_us"), [10**4000], "must be a number above 0, not 1000.*[.][.][.]$"),

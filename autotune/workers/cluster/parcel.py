@@ -95,6 +95,7 @@ class StageFiles:
             if self._plans:
                 yield from (job.cost_model, job.cost_model_meta)
                 yield from (log.features for log in self.workspace.tuning_logs(self.spec.target_key))
+                yield from (TaskLogPaths(self._log(index)).claims for index in self.spec.tunable)
                 yield from (self.workspace.device_kind(key) for key in (self.spec.target_key, *self._other_keys()))
 
     def folders(self) -> Iterator[tuple[Path, str]]:
@@ -122,7 +123,7 @@ class StageFiles:
         job = self.job
         task = self.request.task
         round = self.request.round
-        derived = sorted(self.log.parent.glob("*.npz"))
+        derived = sorted((*self.log.parent.glob("*.npz"), *self.log.parent.glob("*.claims")))
         artifacts = sorted(job.artifacts_of(task, round).glob("*"))
         model = [job.cost_model, job.cost_model_meta] if self._plans else []
         stages = [job.in_progress(task, round), job.stage(task, round + 1), job.stage(task, round)]
@@ -135,7 +136,7 @@ class StageFiles:
         round = self.request.round
         target = self.workspace.root / path
         fixed = (job.cost_model, job.cost_model_meta, job.in_progress(task, round), job.stage(task, round))
-        derived = target.suffix == ".npz" and target.parent == self.log.parent
+        derived = target.suffix in (".npz", ".claims") and target.parent == self.log.parent
         later = target == job.stage(task, round + 1)
         return target in fixed or derived or later or target.parent == job.artifacts_of(task, round)
 

@@ -162,7 +162,7 @@ def score(keeper: Keeper, command: str, outputs: Mapping[str, Sequence[npt.NDArr
         number = float(said[-1])
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
+    if not (said[-1].isascii() and math.isfinite(number)):
         raise ModelError(f"the command {command!r} of --accuracy must print a number, and prints {said[-1]!r}")
     return number
 
