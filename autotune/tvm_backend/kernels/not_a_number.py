@@ -1,8 +1,10 @@
-"""Let the larger and the smaller of two floats be not-a-number where one of them is, as NumPy and ONNX have it.
+"""Not-a-number stays: maxima, minima and signs of floats are what NumPy and ONNX say.
 
-LLVM and CUDA lack such an operator. TVM makes a comparison and a choice of `max(a, b)` for LLVM: `a > b ? a : b`, which
-CPUs have as one instruction. It is `b` where either is not-a-number. So a constant stands first: that costs nothing. Of
-two values one is compared with itself as well, which is one instruction more.
+TVM makes `a > b ? a : b` of a maximum, which is one instruction of a CPU, and `b` where either is not-a-number. So a
+constant stands first, which costs nothing. Of two values, the first is compared with itself as well. In a reduction
+that is the new value: the comparison waits for no step before it.
+
+The largest value of a softmax is left as it is: the exponentials are not-a-number already.
 """
 
 from __future__ import annotations
@@ -13,18 +15,16 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from autotune.tvm_backend.passes.rows import LARGEST
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
 
-_FLOATS = ("float16", "float32", "float64")
-_BYTES = ("int8", "uint8")
-_EXTREMES = (tirx.Max, tirx.Min)
+_BYTES = ("int8", "uint8")  # of which none is not-a-number
+_OF_SOFTMAX = ("T_softmax_maxelem", LARGEST)  # how the names of tensors begin
 
 
 def keep_not_a_number(module: IRModule) -> IRModule:
-    """Return a module in which maxima and minima of floats keep what is not a number.
-
-    What is stored as a byte stays as it is: no byte is not-a-number.
+    """Return a module in which maxima, minima and signs of floats are not-a-number where an operand is.
 
     Args:
         module: What TVM's passes for lowering return.
@@ -37,33 +37,48 @@ def _rewritten(function: PrimFunc) -> PrimFunc:
 
 
 def _store(store: Stmt) -> Stmt:
-    if str(store.buffer.dtype) in _BYTES:
+    buffer = store.buffer
+    if str(buffer.dtype) in _BYTES or str(buffer.name).startswith(_OF_SOFTMAX):
         return store
-    value = tvm_ffi.structural_map(store.value, tuple((kind, _kept) for kind in _EXTREMES))
-    return store if value.same_as(store.value) else tirx.BufferStore(store.buffer, value, store.indices)
+    maps = ((tirx.Max, _extreme), (tirx.Min, _extreme), (tirx.Select, _sign))
+    value = tvm_ffi.structural_map(store.value, maps)
+    return store if value.same_as(store.value) else tirx.BufferStore(buffer, value, store.indices)
 
 
-def _kept(extreme: PrimExpr) -> PrimExpr:
-    """A maximum or a minimum that is not-a-number if an operand is."""
+def _extreme(extreme: PrimExpr) -> PrimExpr:
+    """A maximum or a minimum of floats that is not-a-number if an operand is."""
     make = type(extreme)
-    if str(extreme.ty.dtype).partition("x")[0] not in _FLOATS or _is_number(extreme.a):
+    first, second = extreme.a, extreme.b
+    if not _is_float(extreme) or _is_number(first):
         return extreme
-    if _is_number(extreme.b):
-        return make(extreme.b, extreme.a)
-    first, second = (extreme.b, extreme.a) if _is_read(extreme.b) and not _is_read(extreme.a) else (extreme.a, extreme.b)
-    if _is_read(first):
-        return _chosen(make, first, second)
-    variable = tirx.Var("either", first.ty)
-    return tirx.Let(variable, first, _chosen(make, variable, second))
+    if _is_number(second):
+        return make(second, first)
+    if isinstance(second, tirx.Var | tvm.ir.TensorLoad):
+        return _or_itself(second, make(second, first))
+    variable = tirx.Var("operand", second.ty)
+    return tirx.Let(variable, second, _or_itself(variable, make(variable, first)))
 
 
-def _chosen(make: type, first: PrimExpr, second: PrimExpr) -> PrimExpr:
-    return tirx.Select(first == first, make(first, second), first)
+def _sign(choice: PrimExpr) -> PrimExpr:
+    """A sign that is not-a-number if its operand is: `0 < x ? 1 : x < 0 ? -1 : 0`; another choice as it is."""
+    inner = choice.false_value
+    if not isinstance(inner, tirx.Select) or not isinstance(inner.condition, tirx.LT) or not _is_float(choice):
+        return choice
+    operand = inner.condition.a
+    is_positive = tirx.LT(inner.condition.b, operand)
+    numbers = [_constant(item) for item in (choice.true_value, inner.true_value, inner.false_value)]
+    if numbers != [1, -1, 0] or not tvm_ffi.structural_equal(choice.condition, is_positive):
+        return choice
+    return _or_itself(operand, choice)
 
 
-def _is_read(value: PrimExpr) -> bool:
-    """Whether a value is at hand, so that it costs nothing to name it twice."""
-    return isinstance(value, tirx.Var | tvm.ir.TensorLoad)
+def _or_itself(value: PrimExpr, number: PrimExpr) -> PrimExpr:
+    """A number, or the value that it is made of where that is none."""
+    return tirx.Select(value == value, number, value)
+
+
+def _is_float(value: PrimExpr) -> bool:
+    return str(value.ty.dtype).startswith("float")
 
 
 def _is_number(value: PrimExpr) -> bool:
@@ -71,5 +86,12 @@ def _is_number(value: PrimExpr) -> bool:
     if isinstance(value, tirx.Broadcast):
         return _is_number(value.value)
     if isinstance(value, tirx.Cast):
-        return not str(value.value.ty.dtype).startswith("float") or _is_number(value.value)
-    return isinstance(value, tirx.FloatImm) and not math.isnan(float(value.value))
+        return not _is_float(value.value) or _is_number(value.value)
+    number = _constant(value)
+    return number is not None and not math.isnan(number)
+
+
+def _constant(value: PrimExpr) -> float | None:
+    """The number that a constant has, or each element of a vector; None for another value."""
+    inner = value.value if isinstance(value, tirx.Broadcast) else value
+    return float(inner.value) if isinstance(inner, tirx.FloatImm) else None

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import codegen
 
+from autotune.tvm_backend.bfloat16 import elements
 from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructions
 from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.integer.amx import with_tiles
@@ -76,6 +77,7 @@ def pipeline(target: Target) -> str:
     if has(target, DPBF16PS):
         name = "autotune-bfloat16"
         ours = (*ours, with_instructions)
+    ours = (*ours, elements.keep_not_a_number)
     tirx.register_tir_pipeline(name, partial(_passes, ours))
     return name
 
