@@ -15,12 +15,12 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from autotune.tvm_backend.passes.rows import LARGEST
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
 
 _BYTES = ("int8", "uint8")  # of which none is not-a-number
-_OF_SOFTMAX = ("T_softmax_maxelem", LARGEST)  # how the names of tensors begin
+LARGEST = "largest"  # how the names of tensors with the largest value of a softmax begin; TVM's own have the next
+_OF_SOFTMAX = ("T_softmax_maxelem", LARGEST)
 
 
 def keep_not_a_number(module: IRModule) -> IRModule:

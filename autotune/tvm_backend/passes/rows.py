@@ -12,6 +12,7 @@ from math import prod
 import tvm
 from tvm import relax, te
 
+from autotune.tvm_backend.kernels.not_a_number import LARGEST
 from autotune.tvm_backend.passes.rewrite import (
     PlainRewriter,
     finished,
@@ -29,7 +30,6 @@ _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begu
 _BY_LANES = "by_lanes"
 _HALVED = "halved"
 _ROW = "row"
-LARGEST = "largest"  # how the names of what a softmax subtracts begin
 Convert = Callable[[PrimExpr], PrimExpr]
 
 

@@ -1,4 +1,4 @@
-"""Exports read and write nothing outside of their tensors: those that they are given, and those between their kernels."""
+"""Exports read and write nothing outside of their tensors: neither those that they are given nor those between."""
 
 from __future__ import annotations
 
