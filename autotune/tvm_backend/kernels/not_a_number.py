@@ -48,7 +48,8 @@ def _store(store: Stmt) -> Stmt:
 def _extreme(extreme: PrimExpr) -> PrimExpr:
     """A maximum or a minimum of floats that is not-a-number if an operand is."""
     make = type(extreme)
-    first, second = extreme.a, extreme.b
+    first = extreme.a
+    second = extreme.b
     if not _is_float(extreme) or _is_number(first):
         return extreme
     if _is_number(second):
