@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def open_regular(path: Path, buffering: int = io.DEFAULT_BUFFER_SIZE) -> BinaryIO:
+def open_regular(path: Path | str, buffering: int = io.DEFAULT_BUFFER_SIZE, *, parent: int | None = None) -> BinaryIO:
     """Open a file to read it.
+
+    Args:
+        path: The file.
+        buffering: As `open` takes it.
+        parent: The descriptor of the folder that its path begins in; None for the current one.
 
     Raises:
         OSError: It cannot be read, or is a pipe or a device, which may have no end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for its writer
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
+    descriptor = os.open(path, flags, dir_fd=parent)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):

@@ -32,10 +32,11 @@ _PLAIN = re.compile(
     re.VERBOSE,
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_WORDS_OF_SHELLS = frozenset(
-    "! . : { } [[ alias bg break case cd continue do done elif else esac eval exec exit export fg fi for function getopts"
-    " hash if jobs let local read readonly return select set shift source then trap type typeset ulimit umask unalias"
-    " unset until wait while".split()
+_OF_SHELLS = re.compile(
+    r"[!.:{}] | \[\[ | alias | bg | break | case | cd | continue | do | done | elif | else | esac | eval | exec | exit"
+    r"| export | fg | fi | for | function | getopts | hash | if | jobs | let | local | read | readonly | return"
+    r"| select | set | shift | source | then | trap | type | typeset | ulimit | umask | unalias | unset | until | wait | while",
+    re.VERBOSE,
 )
 # Values that stand in text for a shell, and in text that computes, where a word is the name of a variable.
 _HARMLESS = re.compile(r"[A-Za-z0-9_.+-]*"), "letters, digits and _.+-"
@@ -177,7 +178,7 @@ def _words(written: Written) -> tuple[str, ...]:
     plain = _PLAIN.match(text)
     if plain is not None and plain.end() < len(text):
         raise _needs_shell(text[plain.end() :])
-    if words and (words[0] in _WORDS_OF_SHELLS or _ASSIGNMENT.match(text)):
+    if words and (_OF_SHELLS.fullmatch(words[0]) or _ASSIGNMENT.match(text)):
         raise _needs_shell(words[0])
     return tuple(words)
 

@@ -32,6 +32,7 @@ _COMMANDS = "Autotune"  # the object of a file in T1 that has the rest of what a
 _PATH = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]*(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 1000
+_LONGEST_PATH = 240  # characters
 _MOST_FILES_BYTES = 1 << 30
 
 
@@ -150,8 +151,8 @@ def _files(folder: Path, names: Mapping[str, None]) -> dict[str, File]:
         raise InvalidData(f"there are more than {_MOST_FILES} files", ("files",))
     files: dict[str, File] = {}
     for name in names:
-        if not _PATH.fullmatch(name):
-            raise InvalidData(f"{name!r} is no path below the folder of the space file", ("files",))
+        if len(name) > _LONGEST_PATH or not _PATH.fullmatch(name):
+            raise InvalidData(f"{name[:60]!r} is no path below the folder of the space file", ("files",))
         files[name] = _file(folder / name)
         if sum(file.size for file in files.values()) > _MOST_FILES_BYTES:
             raise InvalidData("its files are larger than 1 GiB together", ("files",))

@@ -6,10 +6,12 @@ a value names or that the build should have made.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
 import shutil
+import stat
 import statistics
 import string
 import time
@@ -17,10 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.command_jobs.command import PREFIX, Command, Value, text_of
+from autotune.command_jobs.command import PREFIX, Value, text_of
 from autotune.command_jobs.definition import Definition, Values
 from autotune.errors import CommandMissing, InvalidData, StageTimeout, WorkerError, WrongResult
 from autotune.processes.keeper import CommandLimits, Finished, Keeper
+from autotune.storage.trees import walk
 
 __all__ = ["Trial", "TrialSettings", "missing_program", "variables"]
 
@@ -156,7 +159,14 @@ class Trial:
         raise WorkerError(f"the {what} command {finished.fault}")
 
     def _check_size(self) -> None:
-        used = sum(path.lstat().st_size for path in self.folder.rglob("*") if not path.is_dir())
+        used = 0
+        try:
+            for entry in walk(self.folder):
+                if stat.S_ISREG(entry.status.st_mode) and not os.access(entry.name, os.R_OK, dir_fd=entry.parent):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                used += 0 if entry.is_folder else entry.status.st_size
+        except OSError as error:
+            raise WorkerError(f"its folder cannot be read: {error.strerror}") from None
         if used > self.definition.disk_mb << 20:
             raise WorkerError(f"its folder takes {used >> 20} MiB; disk_mb allows {self.definition.disk_mb}")
 

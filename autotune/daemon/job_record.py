@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from autotune.storage.journal import (
     WaitStarted,
 )
 from autotune.storage.paths import JobPaths
+from autotune.storage.trees import discard_tree
 
 _LOG = logging.getLogger("autotune.daemon")
 
@@ -180,7 +180,7 @@ class JobRounds:
             path = self.paths.stage(id.task, id.round + 1)
             formats.write(path, StageFile(id.task, id.round + 1, "search"))
         remove(self.paths.stage(id.task, id.round))
-        shutil.rmtree(self.paths.artifacts_of(id.task, id.round), ignore_errors=True)
+        discard_tree(self.paths.artifacts_of(id.task, id.round))
         self.refresh(id.task)
 
     def _read(self, path: Path) -> None:
@@ -197,7 +197,7 @@ class JobRounds:
     def _delete_orphaned_libraries(self) -> None:
         """Delete the libraries of rounds without a stage file. Nothing measures them any more."""
         for folder in orphaned_artifacts(self.paths):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
 
     def _begin_missing_rounds(self) -> None:
         for task in set(self.spec.tunable) - {id.task for id in self.stages}:

@@ -13,6 +13,7 @@ import errno
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import Any
 
 from autotune.errors import BadInput, DamagedFile, NewerFormat, disk_problem
 from autotune.regular_file import read_regular
+from autotune.storage.trees import remove_tree, walk
 
 __all__ = [
     "LEFTOVER_AGE_S",
@@ -277,7 +279,7 @@ def sync_folder(folder: Path) -> None:
     Raises:
         OSError: The folder could not be synced.
     """
-    _sync(folder, os.O_DIRECTORY)
+    _sync(folder)
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -290,8 +292,8 @@ def _write_new(path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _sync(path: Path, flags: int = 0) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+def _sync(path: Path | str, parent: int | None = None) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=parent)
     try:
         os.fsync(descriptor)
     finally:
@@ -299,16 +301,10 @@ def _sync(path: Path, flags: int = 0) -> None:
 
 
 def _sync_tree(root: Path) -> None:
-    for folder, _, files in os.walk(root, topdown=False, onerror=_raise):
-        for name in files:
-            path = Path(folder, name)
-            if not path.is_symlink():  # syncing would follow the link out of the folder
-                _sync(path)
-        sync_folder(Path(folder))
-
-
-def _raise(error: OSError) -> None:
-    raise error
+    for entry in walk(root):
+        if not stat.S_ISLNK(entry.status.st_mode):  # syncing would follow the link out of the folder
+            _sync(entry.name, entry.parent)
+    sync_folder(root)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -336,9 +332,7 @@ def _discard_if_old(entry: os.DirEntry[str]) -> bool:
         if time.time() - entry.stat(follow_symlinks=False).st_mtime < LEFTOVER_AGE_S:
             return False
         if entry.is_dir(follow_symlinks=False):
-            import shutil  # slow to import and rarely needed
-
-            shutil.rmtree(entry.path)
+            remove_tree(Path(entry.path))
         else:
             os.unlink(entry.path)
     except OSError:

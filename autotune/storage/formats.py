@@ -214,7 +214,7 @@ class Candidate:
         library: The file name of the compiled library; empty before the build.
         seal: The seal of the library.
         failure: Why it could not be built; None if it was, or has yet to be.
-        lost: How many boards have failed while they measured it.
+        lost: How many boards have failed while they measured it, or how often what was built for it was gone then.
         needs: What its kernels need of a GPU; None before the build, and for other devices.
         build_s: How long the build took, in seconds; 0 before it.
     """

@@ -94,7 +94,8 @@ def test_killed_at_random_it_ends_with_every_trial_once(user: User, tmp_path: Pa
     space = tmp_path / "space.toml"
     space.write_text(
         "parameters.a = [1, 2, 3, 4]\nparameters.b = [1, 2, 3]\n"
-        f"[measure]\nrepeats = 1\ncommand = 'echo {{a}} {{b}} >> {ledger}; setsid sleep 0.02; echo {{a}}{{b}}'\nshell = true\n"
+        "[measure]\nrepeats = 1\nshell = true\n"
+        f"command = 'echo {{a}} {{b}} >> {ledger}; setsid sleep 0.02; echo {{a}}{{b}}'\n"
     )
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,6 +30,7 @@ from autotune.storage.job_files import make_folder, seal_of
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import private_folder
+from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers import oneshot
 
@@ -246,7 +246,7 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
     try:
         yield JobPaths(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        discard_tree(folder)
 
 
 def _spec(
