@@ -309,9 +309,13 @@ _PASSING = {
 }  # fmt: skip
 
 
+_LONGEST_LINE = 700  # a path, a cause and what to do fit; more is cut out of the middle
+
+
 def one_line(text: object) -> str:
     """Return text as one line of printable characters, for a terminal. File and operator names may hold anything."""
-    return _printable(" ".join(str(text).strip().splitlines()))
+    line = _printable(" ".join(str(text).strip().splitlines()))
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
 
 
 def first_line(error: BaseException) -> str:

@@ -35,11 +35,20 @@ def open_regular(path: Path | str, buffering: int = io.DEFAULT_BUFFER_SIZE, *, p
         raise
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, most: int | None = None) -> bytes:
     """Return the content of a file.
 
+    Args:
+        path: The file.
+        most: How many bytes it may have; None for any number.
+
     Raises:
-        OSError: It cannot be read, or is a pipe or a device.
+        OSError: It cannot be read, is a pipe or a device, or has more bytes.
     """
     with open_regular(path) as file:
-        return file.read()
+        if most is None:
+            return file.read()
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB, and none of its kind is", str(path))
+    return data

@@ -35,7 +35,8 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OF_SHELLS = re.compile(
     r"[!.:{}] | \[\[ | alias | bg | break | case | cd | continue | do | done | elif | else | esac | eval | exec | exit"
     r"| export | fg | fi | for | function | getopts | hash | if | jobs | let | local | read | readonly | return"
-    r"| select | set | shift | source | then | trap | type | typeset | ulimit | umask | unalias | unset | until | wait | while",
+    r"| select | set | shift | source | then | trap | type | typeset | ulimit | umask | unalias | unset | until | wait"
+    r"| while",
     re.VERBOSE,
 )
 # Values that stand in text for a shell, and in text that computes, where a word is the name of a variable.

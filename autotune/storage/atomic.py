@@ -20,7 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import BadInput, DamagedFile, NewerFormat, disk_problem
+from autotune import schema
+from autotune.errors import BadInput, DamagedFile, InvalidData, NewerFormat, disk_problem
 from autotune.regular_file import read_regular
 from autotune.storage.trees import remove_tree, walk
 
@@ -46,6 +47,9 @@ _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 LEFTOVER_AGE_S = 3600.0
 _MOST_JSON_BYTES = 2**28  # a spec has some 100 KB, a stage file of 64 candidates a megabyte
+# Formats that grow with the number of jobs or tasks only, and that `status` and the daemon read again and again.
+_MOST_SMALL_BYTES = 2**22
+_SMALL = ("autotune-state", "autotune-control", "autotune-daemon", "autotune-attendance", "autotune-last-id")
 
 
 def check_output(path: Path) -> None:
@@ -133,13 +137,13 @@ def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[
         NewerFormat: Its version is above `version`.
         DiskProblem: It cannot be read.
     """
-    content = _load(path)
+    content = _load(path, _MOST_SMALL_BYTES if kind in _SMALL else _MOST_JSON_BYTES)
     written_kind = content.pop("format", None)
     written_version = content.pop("version", None)
     if written_kind != kind:
-        raise DamagedFile(f"{path} is damaged: its format is {written_kind!r} instead of {kind!r}")
+        raise DamagedFile(f"{path} is damaged: its format is {written_kind!r:.60} instead of {kind!r}")
     if type(written_version) is not int or written_version < 1:
-        raise DamagedFile(f"{path} is damaged: its version is {written_version!r}")
+        raise DamagedFile(f"{path} is damaged: its version is {written_version!r:.60}")
     if written_version > version:
         raise NewerFormat(
             f"{path} has version {written_version} of format {kind!r}, and this autotune reads up to"
@@ -307,20 +311,18 @@ def _sync_tree(root: Path) -> None:
     sync_folder(root)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path, most: int) -> dict[str, Any]:
     try:
-        if (size := path.stat().st_size) > _MOST_JSON_BYTES:
-            raise DamagedFile(f"{path} is damaged: it has {size} bytes, and none of its kind has as many")
-        content = json.loads(read_regular(path))
+        content = schema.parsed_json(read_regular(path, most))
     except FileNotFoundError:
         raise
     except IsADirectoryError as error:
         raise DamagedFile(f"{path} is damaged: it is a folder") from error
     except OSError as error:
-        if error.errno == errno.ESPIPE:
+        if error.errno in (errno.ESPIPE, errno.EFBIG):
             raise DamagedFile(f"{path} is damaged: {error.strerror}") from error
         raise disk_problem("read", path, error) from error
-    except (ValueError, RecursionError) as error:
+    except InvalidData as error:
         raise DamagedFile(f"{path} is damaged: {error}") from error
     if not isinstance(content, dict):
         raise DamagedFile(f"{path} is damaged: it holds a JSON {type(content).__name__}")

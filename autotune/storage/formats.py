@@ -204,6 +204,15 @@ class GpuNeeds:
 
 
 @dataclass(frozen=True)
+class LastId:
+    """The largest id that a job of the workspace has had."""
+
+    FORMAT = ("autotune-last-id", 1)
+
+    id: Annotated[int, whole_number(0, most=10**9)]
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A configuration that was proposed and not yet measured.
 
