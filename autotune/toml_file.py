@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune import schema
-from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, clipped, disk_problem
 from autotune.regular_file import read_regular
 
 __all__ = ["MOST_BYTES", "line_of", "name_lines", "parse", "read_tables", "section"]
@@ -137,7 +137,7 @@ def name_lines(path: Path, text: str, words: Callable[[InvalidData], str]) -> It
     try:
         yield
     except InvalidData as error:
-        raise ConfigError(f"{path}:{line_of(text, error.keys)}: {words(error)}") from None
+        raise ConfigError(f"{path}:{line_of(text, error.keys)}: {clipped(words(error))}") from None
 
 
 def section(keys: Sequence[str | int]) -> str:

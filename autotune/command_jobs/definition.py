@@ -10,6 +10,7 @@ import hashlib
 import json
 import keyword
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -242,7 +243,9 @@ def _check_number(measure: Measure) -> None:
     if measure.timed:
         raise InvalidData("a command that is timed prints no number; leave out 'number' or 'timed'", keys)
     try:
-        groups = re.compile(measure.number).groups
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what later versions of Python read in another way
+            groups = re.compile(measure.number).groups
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidData(f"'number' is no regular expression: {error}", keys) from None
     if groups != 1:

@@ -146,7 +146,7 @@ def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[
         raise DamagedFile(f"{path} is damaged: its version is {written_version!r:.60}")
     if written_version > version:
         raise NewerFormat(
-            f"{path} has version {written_version} of format {kind!r}, and this autotune reads up to"
+            f"{path} has version {written_version!r:.20} of format {kind!r}, and this autotune reads up to"
             f" version {version}; a newer autotune wrote it: upgrade autotune"
         )
     return written_version, content
