@@ -155,12 +155,13 @@ def _placeholders(text: str) -> Iterator[str]:
 def _parsed(text: str) -> Iterator[tuple[str, str | None]]:
     """Yield the text before each placeholder, and its name; None behind the last one."""
     try:
-        for before, name, form, conversion in string.Formatter().parse(text):
-            if name is not None and (form or conversion or not _NAME.fullmatch(name)):
-                raise InvalidData(f"the placeholder {{{name[:_SHOWN]}}} is no name; write {{{{ and }}}} for braces")
-            yield before, name
+        parts = list(string.Formatter().parse(text))
     except ValueError as error:
         raise InvalidData(f"{text[:_SHOWN]!r}: {error}; write {{{{ and }}}} for braces") from None
+    for before, name, form, conversion in parts:
+        if name is not None and (form or conversion or not _NAME.fullmatch(name)):
+            raise InvalidData(f"the placeholder {name[:_SHOWN]!r} is no name; write {{{{ and }}}} for braces")
+        yield before, name
 
 
 def _words(written: Written) -> tuple[str, ...]:

@@ -260,9 +260,13 @@ class JobProgress:
 
     def line(self, task: int, measured: Mapping[str, Any]) -> str:
         """Return a line about the progress that a measurement of a task has brought."""
+        begin = f"{self.trials.total}/{self.spec.trials} trials; {self.spec.tasks[task].name}"
+        if measured.get("rebuild"):
+            return f"{begin}: what was built is gone or was changed; it is built again"
         best = self.trials.best_us(task)
         now = measured.get("best_us")
         shown = [self.spec.metric.text(us, f"{us:.1f} us") for us in (now, best) if us]
         times = f"best of these {shown[0]}, of all {shown[1]}" if len(shown) == 2 else "no time yet"
         failed = f", {measured['failed']} failed" if measured.get("failed") else ""
-        return f"{self.trials.total}/{self.spec.trials} trials; {self.spec.tasks[task].name}: {times}{failed}"
+        why = f": {measured['why']}" if measured.get("why") else ""
+        return f"{begin}: {times}{failed}{why}"

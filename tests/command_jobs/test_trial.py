@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from autotune.command_jobs.trial import Trial, TrialSettings
 from autotune.errors import CommandMissing, StageTimeout, WorkerError, WrongResult
 from autotune.metric import Metric
 from autotune.processes.keeper import Keeper
+from autotune.storage.trees import remove_tree
 
 MakeTrial = Callable[..., Trial]
 
@@ -177,3 +180,19 @@ def test_a_check_compares_what_is_printed(trial: MakeTrial, check: Check, wrong:
         return
     with pytest.raises(WrongResult, match=wrong):
         made.check()
+
+
+def test_a_tree_that_no_path_reaches_is_measured_like_any_other(trial: MakeTrial) -> None:
+    deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nopen('x', 'w').write('x' * 2_000_000)"
+    made = trial(build=Build((sys.executable, "-c", deep)))
+    made.build()
+    assert made.measure(None) == [3000.0] * 3
+    made = replace(made, definition=replace(made.definition, disk_mb=1))
+    with pytest.raises(WorkerError, match="disk_mb allows 1"):
+        made.measure(None)
+    remove_tree(made.folder)
+
+
+def test_a_build_that_removes_its_folder_has_failed(trial: MakeTrial) -> None:
+    with pytest.raises(WorkerError, match="its folder cannot be read"):
+        trial(build=Build('rm -r "$PWD"', shell=True)).build()
