@@ -95,8 +95,8 @@ def run(stage: Stage) -> dict[str, Any]:
     Returns:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
         and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where the task cannot be
-        verified also `unverified`, the reason; where all have failed also `why`, the last one's. Where other work disturbed measurements also `again`, how often they
-        were repeated; `disturbed`, the number of trials that are marked; and `busy`, the reason. Where sessions on
+        verified also `unverified`, the reason; where all have failed also `why`, the last one's. Where other work
+        disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are marked; and `busy`, the reason. Where sessions on
         boards failed also `sessions_failed`, what each of them said.
     """
     logged = {entry.hash: entry.median_us for entry in stage.log().entries()}
@@ -111,7 +111,11 @@ def run(stage: Stage) -> dict[str, Any]:
     stage.advance("train")
     discard_tree(stage.artifacts)
     timed = [trial.median_us for trial in trials if trial.median_us is not None]
-    counts: dict[str, Any] = {"measured": len(timed), "failed": len(trials) - len(timed), "best_us": min(timed, default=None)}
+    counts: dict[str, Any] = {
+        "measured": len(timed),
+        "failed": len(trials) - len(timed),
+        "best_us": min(timed, default=None),
+    }
     if trials and not timed:
         counts["why"] = clipped(next(trial.failure.reason for trial in reversed(trials) if trial.failure), _LONGEST_WHY)
     return {**counts, **session.summary([trial for trial in trials if trial.disturbed])}

@@ -200,9 +200,10 @@ def test_a_candidate_whose_library_is_lost_again_and_again_has_failed(
     culprit = job().file.candidates[0].hash
 
     def lose(bench: SimulatedBench, candidate: Candidate) -> Any:
-        if candidate.hash != culprit or not candidate.library:  # which it does not have while it is built
+        library = bench.stage.artifacts / candidate.library
+        if candidate.hash != culprit or not library.is_file():  # as while it is built
             return recorded(bench, candidate)
-        (bench.stage.artifacts / candidate.library).unlink()
+        library.unlink()
         raise RuntimeError("cannot open shared object file")
 
     monkeypatch.setattr(SimulatedBench, "recorded", lose)
