@@ -50,6 +50,7 @@ _QUOTES = str.maketrans("", "", "\\'\"")
 _COMPUTES = re.compile(r"\(\(|\$\[|\[\[|\b(eval|let|declare|typeset)\b")
 # A placeholder where a shell expects a program.
 _CHOSEN_PROGRAM = re.compile(r"(^|[;&|(\n`])\s*[^\s;&|]*\{")
+_LONGEST = 16_384  # characters of a command
 _SHOWN = 40  # characters of what is refused
 
 
@@ -74,6 +75,10 @@ class Command:
         """
         if shell and not isinstance(written, str):
             raise InvalidData("shell = true is for a command that is text; a list is run without a shell")
+        if sum(map(len, written)) > _LONGEST:
+            raise InvalidData(
+                f"a command has more than {_LONGEST} characters; put it into a script, as one of the files"
+            )
         command = cls((written,) if shell and isinstance(written, str) else _words(written), shell)
         if not command.words or not command.words[0].strip():
             raise InvalidData("a command needs a program")

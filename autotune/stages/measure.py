@@ -96,8 +96,8 @@ def run(stage: Stage) -> dict[str, Any]:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
         and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where the task cannot be
         verified also `unverified`, the reason; where all have failed also `why`, the last one's. Where other work
-        disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are marked; and `busy`, the reason. Where sessions on
-        boards failed also `sessions_failed`, what each of them said.
+        disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are
+        marked; and `busy`, the reason. Where sessions on boards failed also `sessions_failed`, what each of them said.
     """
     logged = {entry.hash: entry.median_us for entry in stage.log().entries()}
     waiting = [candidate for candidate in stage.file.candidates if candidate.hash not in logged]

@@ -152,6 +152,7 @@ def test_text_without_a_shell_has_the_words_that_a_shell_makes_of_it(parts: list
         ("''", False, "needs a program"),
         (" ", True, "needs a program"),
         ("a \ud800", False, "not Unicode"),
+        ("a" * 20_000, False, "more than 16384 characters"),
     ],
 )
 def test_what_is_no_command_is_refused(written: Any, shell: bool, says: str) -> None:
