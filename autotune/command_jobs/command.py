@@ -160,10 +160,10 @@ def _placeholders(text: str) -> Iterator[str]:
 def _parsed(text: str) -> Iterator[tuple[str, str | None]]:
     """Yield the text before each placeholder, and its name; None behind the last one."""
     try:
-        parts = list(string.Formatter().parse(text))
+        pieces = list(string.Formatter().parse(text))
     except ValueError as error:
         raise InvalidData(f"{text[:_SHOWN]!r}: {error}; write {{{{ and }}}} for braces") from None
-    for before, name, form, conversion in parts:
+    for before, name, form, conversion in pieces:
         if name is not None and (form or conversion or not _NAME.fullmatch(name)):
             raise InvalidData(f"the placeholder {name[:_SHOWN]!r} is no name; write {{{{ and }}}} for braces")
         yield before, name
@@ -201,19 +201,19 @@ def _check_shell(text: str, parameters: Mapping[str, Sequence[Value]]) -> None:
     Raises:
         InvalidData: One can.
     """
-    parts = list(_parsed(text))
+    pieces = list(_parsed(text))
     computes = _COMPUTES.search(text) is not None
-    for place, (before, name) in enumerate(parts):
+    for place, (before, name) in enumerate(pieces):
         if name is None:
             continue
-        following = parts[place + 1][0] if place + 1 < len(parts) else ""
+        following = pieces[place + 1][0] if place + 1 < len(pieces) else ""
         if _JOINED.search(before) or following.startswith(("<", ">")):
             raise InvalidData(f"a shell may read {{{name}}} as a part of what stands beside it; {_remedy(name)}")
         _check_values(name, parameters[name], *(_WHOLE if computes else _HARMLESS))
     if computes:  # with the variables as well
         for name, values in parameters.items():
             _check_values(name, values, *_HARMLESS)
-    _check_here_documents(text, parts, parameters)
+    _check_here_documents(text, pieces, parameters)
 
 
 def _check_values(name: str, values: Sequence[Value], allowed: re.Pattern[str], described: str) -> None:
@@ -230,12 +230,12 @@ def _remedy(name: str) -> str:
 
 
 def _check_here_documents(
-    text: str, parts: Sequence[tuple[str, str | None]], parameters: Mapping[str, Sequence[Value]]
+    text: str, pieces: Sequence[tuple[str, str | None]], parameters: Mapping[str, Sequence[Value]]
 ) -> None:
     """Check that no value makes a line that ends a here-document, behind which lines are commands."""
-    without_values = "".join(before if name is None else f"{before}\0" for before, name in parts)
+    without_values = "".join(before if name is None else f"{before}\0" for before, name in pieces)
     lines = {line.replace("\0", "").strip("\t") for line in without_values.split("\n") if "\0" in line}
-    used = {name for _, name in parts if name is not None}
+    used = {name for _, name in pieces if name is not None}
     for end in {word.translate(_QUOTES) for word in _HERE_DOCUMENT.findall(text)}:
         for name in used:
             if end in lines or any(value and value in end for value in map(text_of, parameters[name])):

@@ -157,9 +157,9 @@ class Definition:
         Raises:
             InvalidData: One is no command, or needs a shell and does not say so. `keys` lead to it.
         """
-        parts = {"build": self.build, "measure": self.measure, "check": self.check}
+        sections = {"build": self.build, "measure": self.measure, "check": self.check}
         commands: dict[str, Command] = {}
-        for name, part in parts.items():
+        for name, part in sections.items():
             if part is not None and part.command is not None:
                 with _under(name, "command"):
                     commands[name] = Command.of(part.command, part.shell)

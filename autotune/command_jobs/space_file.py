@@ -168,7 +168,8 @@ def _file(path: Path) -> File:
         if path.stat().st_size > _MOST_FILES_BYTES:
             raise InvalidData(f"{path} is larger than 1 GiB", ("files",))
         whole = hashlib.sha256()
-        size, crc32 = 0, 0
+        size = 0
+        crc32 = 0
         with open_regular(path) as file:
             while chunk := file.read(_CHUNK):
                 whole.update(chunk)
