@@ -156,6 +156,10 @@ class BadState(BadInput):
     """The request does not fit the job's present state."""
 
 
+_LONGEST_LINE = 700  # characters; a path, a cause and what to do fit, and more is cut out of the middle
+_LONGEST_FAULT = 400  # of what is said of data, which may repeat a part of it
+
+
 class InvalidData(AutotuneError, ValueError):
     """Data does not fit its schema.
 
@@ -164,7 +168,7 @@ class InvalidData(AutotuneError, ValueError):
     """
 
     def __init__(self, message: str, keys: tuple[str | int, ...] = ()) -> None:
-        super().__init__(message)
+        super().__init__(clipped(message))
         self.keys = keys
 
 
@@ -309,9 +313,14 @@ _PASSING = {
 }  # fmt: skip
 
 
+def clipped(text: str, most: int = _LONGEST_FAULT) -> str:
+    """Return a text of at most so many characters and an ellipsis: what is too much is cut out of its middle."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
+
+
 def one_line(text: object) -> str:
     """Return text as one line of printable characters, for a terminal. File and operator names may hold anything."""
-    return _printable(" ".join(str(text).strip().splitlines()))
+    return _printable(clipped(" ".join(str(text).strip().splitlines()), _LONGEST_LINE))
 
 
 def first_line(error: BaseException) -> str:

@@ -46,7 +46,7 @@ from autotune.devices import kind_of
 from autotune.errors import AutotuneError
 from autotune.storage import atomic, formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, Trial, from_json
+from autotune.storage.formats import ENDED, Control, JobSpec, JobState, LastId, StageFile, Trial, from_json
 from autotune.storage.identity import runs
 from autotune.storage.job_files import orphaned_artifacts, read_state
 from autotune.storage.leftovers import temporaries
@@ -96,8 +96,8 @@ def _identities(workspace: Workspace, jobs: list[JobPaths]) -> Iterator[str]:
                 yield f"{workspace.jobs}: {count} jobs have the {what} {value}"
     if jobs:
         try:
-            last = int(atomic.read_json(workspace.last_id, "autotune-last-id", 1)["id"])
-        except (FileNotFoundError, AutotuneError, KeyError, ValueError) as error:
+            last = formats.read(LastId, workspace.last_id).id
+        except (FileNotFoundError, AutotuneError) as error:
             yield f"{workspace.last_id}: {error}"
         else:
             if last < max(ids):

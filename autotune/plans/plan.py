@@ -35,7 +35,7 @@ __all__ = [
     "title",
 ]
 
-FORMAT = 1
+FORMAT = 2
 # direct: sums over a window of the image.  rows: the same over rows of pixels that are padded to a good tile.
 # winograd: of Lavin and Gray, with tiles of the output of so many pixels.  packed: a product that reads its constant
 # matrix in blocks of columns.  plain: one that reads it as it is.
@@ -209,9 +209,18 @@ def read(path: Path) -> Plan:
         ConfigError: It is not a plan. The message names the file, the line and what is wrong.
         DiskProblem: It cannot be read.
     """
-    with read_tables(Plan, path, "the plan") as (plan, _):
+    with read_tables(Plan, path, "the plan", _upgraded) as (plan, _):
         _check(plan)
     return plan
+
+
+def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """Put the facts of a plan of format 1, which stood at the top, under `facts`."""
+    if document.get("format") != 1:
+        return document
+    facts = {item.name: document[item.name] for item in fields(PlanFacts) if item.name in document}
+    rest = {key: value for key, value in document.items() if key not in facts}
+    return rest | {"format": FORMAT} | ({"facts": facts} if facts else {})
 
 
 def _check(plan: Plan) -> None:

@@ -134,7 +134,7 @@ def test_a_job_leaves_the_queue_before_its_files_go(
     workspace: Workspace, make_job: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[int]] = []
-    monkeypatch.setattr("autotune.commands.clean.shutil.rmtree", lambda *_, **__: seen.append(left(workspace)))
+    monkeypatch.setattr("autotune.commands.clean.remove_tree", lambda *_, **__: seen.append(left(workspace)))
     make_job(state=ended())
     clean(workspace, 0)
     assert seen and seen[0] == []
@@ -145,7 +145,7 @@ def test_clean_holds_the_lock_of_the_queue(
 ) -> None:
     could_lock: list[bool] = []
     monkeypatch.setattr(
-        "autotune.commands.clean.shutil.rmtree",
+        "autotune.commands.clean.remove_tree",
         lambda *_, **__: could_lock.append(try_lock(workspace.queue_lock) is not None),
     )
     make_job(state=ended())

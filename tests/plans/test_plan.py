@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import ConfigError
+from autotune.errors import ConfigError, DiskProblem
 from autotune.plans.plan import Block, BlockFacts, Memory, Plan, PlanFacts, TensorFacts, differences, read, text
 
 IMAGE = TensorFacts("buffer0", "float32", (1, 2, 8, 8, 16), "NCHW16c", 8192, 64)
@@ -63,7 +63,7 @@ def test_the_decisions_of_a_plan_are_without_its_facts() -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(written, block: str, line: int, message: str) -> None:
-    path = written(f"format = 1\n[[blocks]]\n{block}\n")
+    path = written(f"format = 2\n[[blocks]]\n{block}\n")
     with pytest.raises(ConfigError) as raised:
         read(path)
     assert str(raised.value).startswith(f"{path}:{line}: ")
@@ -109,7 +109,7 @@ def test_plans_with_their_blocks_in_another_order_differ() -> None:
     ],
 )
 def test_a_fact_stands_under_facts(written, line: str, message: str) -> None:
-    path = written(f"format = 1\n{line}\n")
+    path = written(f"format = 2\n{line}\n")
     with pytest.raises(ConfigError) as raised:
         read(path)
     assert str(raised.value).startswith(f"{path}:2: {message}")
@@ -126,7 +126,7 @@ def test_a_plan_larger_than_that_of_any_network_is_refused(written) -> None:
     with pytest.raises(ConfigError) as raised:
         read(path)
     assert str(raised.value) == f"{path}:1: the plan has 20001 blocks; a network has at most 20000"
-    with pytest.raises(ConfigError, match="the plan has more than 2 MiB, which no such file needs"):
+    with pytest.raises(DiskProblem, match="it is larger than 2 MiB, and none of its kind is"):
         read(written(many * 20))
 
 
@@ -140,3 +140,11 @@ def test_what_is_wrong_at_the_end_of_a_long_plan_is_named(written) -> None:
     assert str(raised.value).startswith(
         f"{path}:{content.count(chr(10)) + 3}: 'threads' in [blocks] must be at least 1"
     )
+
+
+def test_the_facts_of_a_plan_of_format_1_stood_at_its_top(written) -> None:
+    memory = "[memory]\narena = 1\nlibrary = 2\nsum = 3\nleast = 4\n"
+    plan = read(written(f'format = 1\nmodel = "net.onnx"\nthreads = 2\n{memory}[[blocks]]\noperators = ["a_1"]\n'))
+    assert plan.facts == PlanFacts(model="net.onnx", threads=2, memory=Memory(1, 2, 3, 4))
+    assert [block.operators for block in plan.blocks] == [("a_1",)]
+    assert "format = 2" in text(plan) and "[facts]" in text(plan)

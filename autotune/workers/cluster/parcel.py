@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from autotune.storage.job_files import orphaned_artifacts
 from autotune.storage.locks import Lease, try_lock
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.quarantine import Quarantine
+from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 
 _PREFIX = "autotune-node-"
@@ -179,7 +179,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Delete the copy."""
-        shutil.rmtree(self.workspace.root, ignore_errors=True)
+        discard_tree(self.workspace.root)
         self.lock.release()
 
     def put(self, parcel: Parcel, stage: StageFiles) -> None:
@@ -197,7 +197,7 @@ class Scratch:
             with contextlib.suppress(FileExistsError):
                 _log_of(features).records.open("x").close()
         for folder in orphaned_artifacts(stage.job):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
 
     def watch(self, stage: StageFiles) -> Callable[[], Parcel]:
         """Return a function that tells, once the stage has ended, what it has written since this call."""
@@ -256,5 +256,5 @@ def _delete_abandoned() -> None:
         with contextlib.suppress(OSError):
             lock = try_lock(folder / ".lock")
             if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                discard_tree(folder)
                 lock.release()
