@@ -309,15 +309,31 @@ _PASSING = {
 }  # fmt: skip
 
 
+_LONGEST = 300  # characters of what a library says
+
+
 def one_line(text: object) -> str:
     """Return text as one line of printable characters, for a terminal. File and operator names may hold anything."""
     return _printable(" ".join(str(text).strip().splitlines()))
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an exception; the name of its type if it has no message."""
+    """Return the first line of the message of an exception, cut short; the name of its type if it has no message."""
     lines = (line.strip() for line in str(error).splitlines())
-    return next(filter(None, lines), type(error).__name__)
+    line = next(filter(None, lines), type(error).__name__)
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def ran_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an exception says that there was no more memory, or one that it was raised in answer to.
+
+    Those of libraries in C++ have no type of their own in Python.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError) or (not isinstance(error, AutotuneError) and "std::bad_alloc" in str(error)):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def printable(text: object) -> str:
