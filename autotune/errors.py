@@ -324,6 +324,14 @@ def first_line(error: BaseException) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 
+def shortened(text: str, most: int = 1000) -> str:
+    """Return a text without its middle where it is longer than `most` characters: a name in it may have any length."""
+    if len(text) <= most:
+        return text
+    head = most * 2 // 3
+    return f"{text[:head]} ... {text[len(text) - (most - head) :]}"
+
+
 def ran_out_of_memory(error: BaseException | None) -> bool:
     """Return whether an exception says that there was no more memory, or one that it was raised in answer to.
 

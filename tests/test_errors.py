@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune import errors
-from autotune.errors import ModelError, first_line, one_line, printable, ran_out_of_memory
+from autotune.errors import ModelError, first_line, one_line, printable, ran_out_of_memory, shortened
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,9 @@ def test_want_of_memory_is_known_through_the_errors_that_it_was_turned_into() ->
     assert ran_out_of_memory(turned(RuntimeError("std::bad_alloc")))
     assert not ran_out_of_memory(turned(ValueError("no such axis")))
     assert not ran_out_of_memory(turned(MemoryError(), told=False)) and not ran_out_of_memory(None)
+
+
+def test_of_a_long_text_the_ends_stay() -> None:
+    assert shortened("x" * 1000) == "x" * 1000
+    text = shortened("cannot import " + "x" * 5000 + "; give it another name")
+    assert text.startswith("cannot import x") and text.endswith("x; give it another name") and len(text) < 1010

@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import IO, Literal
 
 from autotune import errors
-from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed, ran_out_of_memory
+from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed, ran_out_of_memory, shortened
 from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_process
@@ -228,16 +228,16 @@ def serve(work: str, requests: int, answers: int) -> None:
         )
         send(answers, answer)
     except Exception as error:
-        send(answers, _failure(work, error))
+        send(answers, failure_of(work, error))
 
 
-def _failure(work: str, error: Exception) -> WorkFailed:
-    """The message for what ended a piece of work."""
+def failure_of(work: str, error: Exception) -> WorkFailed:
+    """Return the message for what ended a piece of work: of an error of ours one of its kind."""
     if ran_out_of_memory(error):
         more = "use a machine with more, or give the model smaller inputs"
         return WorkFailed("WorkerError", f"this {work} needs more memory than it may take; {more}")
     if isinstance(error, AutotuneError):
-        return WorkFailed(type(error).__name__, str(error))
+        return WorkFailed(type(error).__name__, shortened(str(error)))
     traceback.print_exception(error)
     lines = str(error).strip().splitlines()
     reason = f"{work} failed: {type(error).__name__}: {lines[-1] if lines else ''}"

@@ -30,11 +30,12 @@ from mutate_formats import MARK, Files, Seed, lite_seeds, torch_seeds
 
 from autotune.errors import AutotuneError, ran_out_of_memory
 from autotune.storage.formats import ShapeBinding
+from autotune.workers import oneshot
 
 _CPU_S = 2
 _WALL_S = 300  # for a batch, on a busy machine
 _BATCH = 100  # mutants of a child
-_LONGEST = 1000  # characters of a line for users
+_LONGEST = 1010  # characters of a line for users
 _MORE_BYTES = 200 << 20
 _BAD = ("ran", "traceback", "unclear", "slow", "large")
 _RUNS = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pickle.find_class", "socket.connect")
@@ -145,7 +146,7 @@ def _verdict(path: Path, shapes: ShapeBinding) -> tuple[str, str]:
     try:
         imported(path, shapes)
     except AutotuneError as error:
-        text = str(error)
+        text = oneshot.failure_of("import", error).message
         unclear = len(text.splitlines()) != 1 or len(text) > _LONGEST
         return ("memory" if ran_out_of_memory(error) else "unclear" if unclear else "refused"), text
     except Exception as error:
@@ -218,7 +219,6 @@ def fuzz(kind: str, root: Path, count: int, seed: int, first: int = 0) -> Tally:
 def _warm(kind: str) -> None:
     """Load what the importer loads, so that a forked process has it."""
     from autotune.tvm_backend.load import load_tvm
-    from autotune.workers import oneshot
 
     os.environ.update(oneshot.SINGLE_THREADED)
     load_tvm("llvm")

@@ -111,11 +111,11 @@ def _weights_part(file: BinaryIO) -> tuple[int, int]:
     head = file.read(_HEADER.size)
     if not head.startswith(_ELF) or len(head) < _HEADER.size:
         return 0, 0
-    table, each, count, names = _HEADER.unpack(head)
-    if each != _SECTION.size or names >= count:
+    table, entry_bytes, count, names = _HEADER.unpack(head)
+    if entry_bytes != _SECTION.size or names >= count:
         return 0, 0
     file.seek(table)
-    sections = list(_SECTION.iter_unpack(file.read(each * count)))
+    sections = list(_SECTION.iter_unpack(file.read(entry_bytes * count)))
     _, start, size = sections[names]
     file.seek(start)
     texts = file.read(size)
