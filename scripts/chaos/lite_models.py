@@ -51,3 +51,54 @@ def moves() -> bytes:
                          kind="TransposeOptions")  # fmt: skip
     axis = network.constant(np.array([1], np.int32))
     return _content(network, network.add("SUM", turned, axis, shape=(4,), kind="ReducerOptions", keepDims=False))
+
+
+def _handle(network: Network) -> int:
+    """Add what stands for a value that is kept."""
+    number = network.add("VAR_HANDLE", shape=(), kind="VarHandleOptions", sharedName="sum")
+    network.graph.tensors[number].type = network.schema.TensorType.RESOURCE
+    return number
+
+
+def _assign(network: Network, kept: int, value: int) -> None:
+    network.add("ASSIGN_VARIABLE", kept, value, shape=())
+    network.graph.operators[-1].outputs = []
+
+
+def _begin_with(network: Network, value: np.ndarray) -> None:
+    """Add a graph that assigns to the value before the first run."""
+    main = network.graph
+    network.graph = network.schema.SubGraphT()
+    for part in ("tensors", "operators", "inputs", "outputs"):
+        setattr(network.graph, part, [])
+    _assign(network, _handle(network), network.constant(value))
+    network.model.subgraphs.append(network.graph)
+    network.graph = main
+    network.add("CALL_ONCE", shape=(), kind="CallOnceOptions", initSubgraphIndex=1)
+    network.graph.operators[-1].outputs = []
+
+
+def kept_value() -> bytes:
+    """A sum that is kept from one run to the next."""
+    network = Network()
+    x = network.input("x", 1, 4)
+    _begin_with(network, np.zeros((1, 4), np.float32))
+    handle = _handle(network)
+    before = network.add("READ_VARIABLE", handle, shape=(1, 4))
+    after = network.add("ADD", before, x, shape=(1, 4), kind="AddOptions")
+    _assign(network, handle, after)
+    return _content(network, after)
+
+
+def computed_shape() -> bytes:
+    """A reshape by a shape that is computed from that of the input."""
+    network = Network()
+    x = network.input("x", 2, 3, 4)
+    number = network.schema.TensorType.INT32
+    shape = network.add("SHAPE", x, shape=(3,), kind="ShapeOptions", dtype=np.int32, outType=number)
+    places = (network.constant(np.array([value], np.int32)) for value in (0, 1, 1))
+    slicing = {"kind": "StridedSliceOptions", "dtype": np.int32, "shrinkAxisMask": 1}
+    rows = network.add("STRIDED_SLICE", shape, *places, shape=(), **slicing)
+    rest = network.constant(np.array(12, np.int32))
+    wanted = network.add("PACK", rows, rest, shape=(2,), dtype=np.int32, kind="PackOptions", valuesCount=2)
+    return _content(network, network.add("RESHAPE", x, wanted, shape=(2, 12), kind="ReshapeOptions"))

@@ -210,10 +210,10 @@ def _spoilt(data: bytes, rng: Rng) -> bytes:
 
 
 def lite_seeds() -> list[Seed]:
-    """Small sound flatbuffers: a convolution, a quantised product, and what moves elements."""
-    from lite_models import convolution, moves, quantised_product
+    """Small sound flatbuffers: convolution, product in bytes, moves, a kept value and a computed shape."""
+    from lite_models import computed_shape, convolution, kept_value, moves, quantised_product
 
-    return list(map(Seed, (convolution(), quantised_product(), moves())))
+    return list(map(Seed, (convolution(), quantised_product(), moves(), kept_value(), computed_shape())))
 
 
 def torch_seeds() -> list[Seed]:
