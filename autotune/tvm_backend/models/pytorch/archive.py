@@ -70,7 +70,7 @@ def is_archive(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as opened:
             return any(_last(name) in ("archive_format", _OLD, *_PICKLES) for name in opened.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):  # ValueError: names that are not Unicode
         return False
 
 
@@ -118,7 +118,7 @@ def write_archive(archive: Archive, program: Mapping[str, Any], to: Path) -> Non
             target.writestr(f"model/{_EXAMPLES}", b"")
         with to.open("rb") as written:
             os.fsync(written.fileno())
-    except (zipfile.BadZipFile, KeyError, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, RuntimeError, NotImplementedError) as error:
         raise ModelError(f"{archive.path} is a damaged archive of PyTorch: {error}") from error
     except OSError as error:
         raise disk_problem("write", to, error) from error

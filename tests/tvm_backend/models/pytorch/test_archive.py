@@ -134,3 +134,12 @@ def test_a_member_that_lies_in_the_file_twice_is_not_read_twice(words: Path) -> 
         opened._didModify = True  # type: ignore[attr-defined]
     with pytest.raises(ModelError, match="is a damaged archive of PyTorch: its members are larger than it is"):
         read_archive(words)
+
+
+def test_a_member_whose_name_is_not_unicode_makes_it_no_archive(words: Path) -> None:
+    with zipfile.ZipFile(words, "a") as opened:
+        opened.writestr("words/\u00e9", b"")
+    words.write_bytes(words.read_bytes().replace("words/\u00e9".encode(), b"words/\xff\xff"))
+    assert not is_archive(words)
+    with pytest.raises(ModelError, match="is a damaged archive of PyTorch"):
+        read_archive(words)
