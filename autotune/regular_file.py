@@ -9,6 +9,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from autotune.errors import BadInput
+
 
 def open_regular(path: Path | str, buffering: int = io.DEFAULT_BUFFER_SIZE, *, parent: int | None = None) -> BinaryIO:
     """Open a file to read it.
@@ -50,5 +52,20 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
             return file.read()
         data = file.read(most + 1)
     if len(data) > most:
-        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB, and none of its kind is", str(path))
+        raise OSError(errno.EOVERFLOW, f"it is larger than {most >> 20} MiB, and none of its kind is", str(path))
     return data
+
+
+def check_readable(path: Path) -> None:
+    """Check that a file that a user names can be read.
+
+    Raises:
+        BadInput: It cannot, is not there, or is a folder, a pipe or a device.
+    """
+    try:
+        open_regular(path).close()
+    except FileNotFoundError:
+        raise BadInput(f"cannot read {path}: there is no such file") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"cannot read {path}: {reason}") from error

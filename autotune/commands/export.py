@@ -20,6 +20,7 @@ from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.options import Precision
 from autotune.processes.messages import ExportRequest
+from autotune.regular_file import check_readable
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import in_use, read_spec
@@ -160,8 +161,7 @@ def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
 
 def _check_files(inputs: Sequence[Path]) -> None:
     for file in inputs:
-        if not file.is_file():
-            raise BadInput(f"cannot read {file}: there is no such file")
+        check_readable(file)
 
 
 def _check_exportable(paths: JobPaths, spec: JobSpec, config: Config, source: bool) -> None:

@@ -230,7 +230,7 @@ class TestADamagedFile:
         self.refused(workspace, file, DamagedFile, "or 1 tasks; export some jobs at a time")
 
     def test_that_does_not_exist_is_bad_input(self, workspace: Workspace) -> None:
-        with pytest.raises(BadInput, match="no file"):
+        with pytest.raises(BadInput, match="there is no such file"):
             trials.import_file(workspace, Path("/nowhere"))
 
 
