@@ -319,7 +319,7 @@ def _load(path: Path, most: int) -> dict[str, Any]:
     except IsADirectoryError as error:
         raise DamagedFile(f"{path} is damaged: it is a folder") from error
     except OSError as error:
-        if error.errno in (errno.ESPIPE, errno.EFBIG):
+        if error.errno in (errno.ESPIPE, errno.EOVERFLOW):
             raise DamagedFile(f"{path} is damaged: {error.strerror}") from error
         raise disk_problem("read", path, error) from error
     except InvalidData as error:

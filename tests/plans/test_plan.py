@@ -71,8 +71,8 @@ def test_what_is_wrong_is_named_with_its_line(written, block: str, line: int, me
 
 
 def test_a_later_format_is_refused(written) -> None:
-    with pytest.raises(ConfigError, match="plan.toml:1: the plan has format 2; this autotune reads format 1"):
-        read(written("format = 2\n"))
+    with pytest.raises(ConfigError, match="plan.toml:1: the plan has format 3; this autotune reads format 2"):
+        read(written("format = 3\n"))
 
 
 def test_equal_plans_have_no_differences() -> None:

@@ -80,8 +80,8 @@ def _cut(export: ExportJob, index: int) -> _Cut | None:
     submitted = parse_file(model.file)
     if is_large(graph) or is_large(submitted):
         return None
-    known = {name for node in submitted.graph.node for name in node.output}
-    operators = {name: kind for name, kind in choices_of(graph).items() if name in known}
+    submitted_names = {name for node in submitted.graph.node for name in node.output}
+    operators = {name: kind for name, kind in choices_of(graph).items() if name in submitted_names}
     return _Cut(model, operators, onnx_hints(with_outputs(graph, list(operators))).probabilities) if operators else None
 
 
