@@ -238,5 +238,6 @@ GUIDES = (
         "docs/guides/troubleshooting.md",
         changes={"autotune doctor": "{} || test $? = 1"},
         tuned=True,
+        slow=True,
     ),
 )

@@ -19,9 +19,7 @@ from autotune.errors import BadInput
 from autotune.storage.confirmation import read_confirmation
 from autotune.storage.job_files import read_spec
 
-from .conftest import MadeOnce, User
-
-SETTINGS = '[machine]\nlock_dir = "{root}/locks"\n[export]\nrepeats = 1\ncontenders = 1\n'
+from .conftest import MadeOnce, User, make_user
 
 
 def write_model(path: Path) -> Path:
@@ -58,9 +56,9 @@ def several(made_once: MadeOnce) -> User:
     """A workspace with a tuned job for batches of 1 and 4, exported to `lib`."""
 
     def make(root: Path) -> None:
-        (root / "autotune.toml").write_text(SETTINGS.format(root=root))
-        user = User(root)
-        words = ("--dim", "batch=1,4", "--trials", 6, "--trials-per-round", 2)
+        user = make_user(root)
+        user.settle("contenders = 1\n")  # the last section of the file is [export]
+        words = ("--dim", "batch=1,4", "--trials", 4, "--trials-per-round", 1)
         user.ok("submit", write_model(root / "net.onnx"), *words)
         user.ok("daemon", "run", "--drain")
         user.ok("export", "last", "-o", root / "lib")

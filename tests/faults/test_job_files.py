@@ -13,7 +13,6 @@ from autotune.storage.paths import JobPaths
 
 from .conftest import TRIALS, Scene
 
-
 REFUSED = (
     ("EACCES read", "spec.json"),
     ("EIO read", "state.json"),
@@ -26,7 +25,7 @@ REFUSED = (
 
 
 def test_jobs_of_which_a_file_is_refused_wait_and_go_on_and_another_ends(scene: Scene) -> None:
-    *refused, well = scene.jobs(len(REFUSED) + 1, per_round=TRIALS)
+    *refused, _ = scene.jobs(len(REFUSED) + 1, per_round=TRIALS)
     paths = {fault: job.folder / fault[1] for fault, job in zip(REFUSED, refused, strict=True)}
     for job in refused:
         formats.write(job.state, JobState())  # a file that is not there is not read

@@ -19,7 +19,7 @@ from autotune.commands.job_status import JobStatus, snapshot
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.linker import find_linker
 
-from ..end_to_end.conftest import MadeOnce
+from ..end_to_end.conftest import submitted  # noqa: F401
 from .conftest import User, make_user
 
 TRIALS = 2
@@ -27,14 +27,8 @@ BUDGET = ("--trials", TRIALS, "--trials-per-round", TRIALS)
 FOREIGN = '{"kind": "llvm", "mcpu": "bdver4"}'  # its instructions XOP and FMA4 are in no CPU since 2017
 
 
-@pytest.fixture(scope="session")
-def submitted(made_once: MadeOnce, models: Path) -> Path:
-    """A workspace with one job, to be copied."""
-    return made_once("submitted", lambda folder: make_user(folder).ok("submit", models / "mlp.onnx", *BUDGET))
-
-
 @pytest.fixture
-def user(submitted: Path, tmp_path: Path) -> User:
+def user(submitted: Path, tmp_path: Path) -> User:  # noqa: F811
     """Somebody whose job has not been started."""
     root = shutil.copytree(submitted, tmp_path / "workspace")
     return make_user(root)
