@@ -17,7 +17,7 @@ def demo(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_demo_prints_its_commands_and_what_they_say(tmp_path: Path) -> None:
-    make_user(tmp_path / "autotune-demo", whole_model=True)  # with locks of its own
+    make_user(tmp_path / "autotune-demo")  # with locks of its own
     done = demo(tmp_path, "--trials", 2)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

@@ -24,8 +24,8 @@ from autotune.storage.paths import Workspace
 from .conftest import User
 
 EXIT_CODES = {0, 2}  # 2: the job is not in a state for it, or is gone
-JOBS = 4
-STORM = 12
+JOBS = 3
+STORM = 10
 
 
 @pytest.fixture

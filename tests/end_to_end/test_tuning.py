@@ -51,8 +51,6 @@ class TestExport:
         median, low, high = report["share_of_onnxruntime"]
         assert 0 < low <= median <= high
         assert report["threads"] == len(os.sched_getaffinity(0))
-        again = {task["again_us"] for task in report["tasks"] if task["best_us"]} - {None}
-        assert again and min(again) > 0, "the best candidates are timed again"
 
     def test_run_py_needs_the_tvm_runtime_alone(self, exported, tmp_path):
         """It runs where autotune, onnx and the workspace are out of reach."""
@@ -95,17 +93,18 @@ numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1
 
 
 def test_an_export_works_before_anything_is_measured(submitted, tmp_path):
-    report = json.loads(User(submitted).ok("export", "1", "--output", tmp_path / "out", "--json"))
+    report = json.loads(User(submitted).ok("export", "1", "--output", tmp_path / "out", "--quick", "--json"))
     assert report["largest_relative_error"] < 1e-4
     assert report["tasks"] and all(task["best_us"] is None for task in report["tasks"])
 
 
-def test_more_jobs_start_from_the_trials_of_the_first_and_their_daemon_never_loads_tvm(tuned, tmp_path, models):
-    user = User(shutil.copytree(tuned.root, tmp_path / "workspace"))
-    model = models / "tiny_cnn.onnx"
-    user.ok("submit", model, "--trials", 10, "--trials-per-round", 2)
-    user.ok("submit", model, "--trials", 2, "--trials-per-round", 2, "--fresh", "--name", "anew")
-    user.ok("submit", model, "--stop-at", "1s", "--name", "fast")
+def test_more_jobs_start_from_the_trials_of_the_first_and_their_daemon_never_loads_tvm(user, models):
+    budget = ("--trials", 4, "--trials-per-round", 4)
+    user.ok("submit", models / "mlp.onnx", *budget)
+    user.ok("daemon", "run", "--drain")
+    user.ok("submit", models / "mlp.onnx", *budget)
+    user.ok("submit", models / "mlp.onnx", *budget, "--fresh", "--name", "anew")
+    user.ok("submit", models / "mlp.onnx", "--stop-at", "1s", "--name", "fast")
     daemon = user.start("daemon", "run")
     try:
         user.ok("wait", "all", "--timeout", 120)
@@ -115,13 +114,12 @@ def test_more_jobs_start_from_the_trials_of_the_first_and_their_daemon_never_loa
         daemon.terminate()
         daemon.communicate(timeout=60)
     first, second, anew, fast = user.status()
-    assert second["trials_done"] == 10
-    assert [task["trials"] for task in second["tasks"]] == [task["trials"] for task in first["tasks"]]
-    assert (anew["state"], anew["trials_done"]) == ("done", 2)
+    assert (second["trials_done"], second["tasks"]) == (4, first["tasks"])
+    assert (anew["state"], anew["trials_done"]) == ("done", 4)
     assert fast["state"] == "done" and fast["reason"].startswith("target latency reached: the whole model takes 0.")
     stages = [line.split()[2] for line in user.ok("logs", "fast").splitlines() if " task " in line]
     assert stages == ["compile", "confirm"]
-    assert sorted(user.trials().values()) == [1] * 12
+    assert sorted(user.trials().values()) == [1] * 8
 
 
 @pytest.mark.slow
