@@ -90,9 +90,7 @@ def test_a_job_is_tuned_but_for_a_candidate_that_crashes_and_its_export_is_verif
     assert set(stand_in.loads()) == {(ONE[0].uuid, "sm_90")}
     stand_in.fail(None)
     printed = user.ok("export", "last", "--output", user.root / "out")
-    assert (
-        "verified: largest relative error 0, in fp16, which may have 0.02, against ONNX Runtime on the CPU" in printed
-    )
+    assert "verified: largest relative error 0, against ONNX Runtime on the CPU" in printed
     report = json.loads((user.root / "out" / "report.json").read_bytes())
     assert report["latency"]["onnxruntime_ms"] is None and report["latency"]["tuned_ms"] > 0
     assert min(stand_in.graphs()) > 0
