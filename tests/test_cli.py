@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -75,3 +76,8 @@ def test_the_status_of_an_empty_queue_says_where_it_is(tmp_path: Path, capsys: p
     assert "STATE" in shown.out and f"the queue of {tmp_path} is empty; `autotune submit MODEL`" in shown.err
     assert cli._run(["--workspace", str(tmp_path), "status", "--json"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_version_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["--version"]) == 0
+    assert capsys.readouterr().out == f"autotune {importlib.metadata.version('autotune')}\n"

@@ -101,6 +101,7 @@ class TestCommand(DeviceContract):
     test_no_two_devices_share_a_lease = test_every_name_says_what_device_it_is
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
 def test_a_gpu_keeps_it_on_the_stand_in(computing_gpu: StandIn) -> None:
     """In a process of its own, for the libraries of CUDA are chosen when a process starts."""

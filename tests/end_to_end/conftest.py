@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import autotune
 from autotune.commands.job_status import snapshot
 from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
@@ -97,13 +98,41 @@ def models(made_once: MadeOnce) -> Path:
     return made_once("models", lambda folder: subprocess.run([*make, str(folder)], check=True, capture_output=True))
 
 
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """A job that needs no TVM: 64 configurations of a command that ends at once."""
+    path = tmp_path / "space.toml"
+    path.write_text(
+        "parameters.a = [1, 2, 3, 4, 5, 6, 7, 8]\nparameters.b = [1, 2, 3, 4, 5, 6, 7, 8]\n"
+        "[measure]\nrepeats = 1\ncommand = ['echo', '{a}{b}']\n"
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def submitted(made_once: MadeOnce, models: Path) -> Path:
+    """A workspace with a job of mlp.onnx that has not been started, to be copied."""
+    words = ("submit", models / "mlp.onnx", "--trials", 2, "--trials-per-round", 2)
+    return made_once("submitted", lambda folder: make_user(folder).ok(*words))
+
+
 @pytest.fixture(scope="session")
 def tuned(made_once: MadeOnce, models: Path) -> User:
-    """A workspace in which tiny_cnn was tuned with 16 trials; for looking at, not for changing."""
+    """A workspace in which tiny_cnn was tuned with 10 trials; for looking at, not for changing."""
 
     def make(folder: Path) -> None:
         user = make_user(folder, whole_model=True)
-        user.ok("submit", models / "tiny_cnn.onnx", "--trials", 16, "--trials-per-round", 4)
+        user.ok("submit", models / "tiny_cnn.onnx", "--trials", 10, "--trials-per-round", 2)
         user.ok("daemon", "run", "--drain")
 
     return User(made_once("tuned", make))
+
+
+@pytest.fixture(scope="session")
+def exported(tuned: User, made_once: MadeOnce) -> autotune.Exported:
+    """The library of tiny_cnn, with its source, which was compared with the untuned one."""
+
+    def make(folder: Path) -> None:
+        autotune.open_job("last", tuned.root).export(folder, source=True, untuned=True)
+
+    return autotune.Exported.open(made_once("exported", make))

@@ -108,8 +108,9 @@ GUIDES = (
             "autotune submit hand_landmark.tflite": "test_tflite.py submits such a file",
             "autotune export minilm": "the slow run of the guide to shapes exports with inputs of its own",
         },
+        slow=True,
     ),
-    Guide("docs/guides/precision.md", copies=("resnet18.onnx",)),
+    Guide("docs/guides/precision.md", copies=("resnet18.onnx",), slow=True),
     Guide(
         "docs/guides/shapes.md",
         shapes={**_MINILM, "resnet50.onnx": {"x": ("batch", 3, 224, 224)}},
@@ -238,5 +239,6 @@ GUIDES = (
         "docs/guides/troubleshooting.md",
         changes={"autotune doctor": "{} || test $? = 1"},
         tuned=True,
+        slow=True,
     ),
 )

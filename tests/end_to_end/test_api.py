@@ -18,17 +18,9 @@ import autotune
 from autotune.errors import BadInput
 from autotune.tvm_backend.export.loaded import load
 
-from .conftest import MadeOnce, User
+from .conftest import User
 
 SHAPE = (1, 3, 16, 16)
-
-
-@pytest.fixture(scope="module")
-def exported(tuned: User, made_once: MadeOnce) -> autotune.Exported:
-    def make(folder: Path) -> None:
-        autotune.open_job("last", tuned.root).export(folder, source=True)
-
-    return autotune.Exported.open(made_once("exported", make))
 
 
 class TestAnExportedModel:

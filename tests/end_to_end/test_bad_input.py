@@ -12,6 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autotune.cli import _run
+from autotune.errors import ModelError
+from autotune.tvm_backend.models.onnx.read import read_model
+
 
 def model(nodes, inputs=(1, 4), opset=17, initializers=()) -> bytes:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, list(inputs))
@@ -29,7 +33,6 @@ SHAPE = numpy_helper.from_array(np.array([3, 5], np.int64), "shape")
 
 BAD_MODELS = {
     "text": (b"this is no model\n", "is not an ONNX file"),
-    "empty": (b"", "is empty"),
     "zeros": (bytes(4096), "is not an ONNX file"),
     "no operators": (model([]), "no operators"),
     "unknown operator": (model([helper.make_node("Frobnicate", ["x"], ["y"])]), "Frobnicate"),
@@ -41,17 +44,25 @@ BAD_MODELS = {
 
 
 @pytest.mark.parametrize("name", BAD_MODELS)
-def test_a_bad_model(user, tmp_path, name):
+def test_a_bad_model(tmp_path, name):
     data, expected = BAD_MODELS[name]
     path = tmp_path / "bad.onnx"
     path.write_bytes(data)
-    assert_refused(user, ["submit", path], f"bad.onnx.*({expected})|({expected}).*bad.onnx")
+    with pytest.raises(ModelError) as caught:
+        read_model(path, {})
+    said = str(caught.value)
+    assert re.search(f"bad.onnx.*({expected})|({expected}).*bad.onnx", said) and "\n" not in said
 
 
-def test_a_truncated_model(user, models, tmp_path):
+def test_an_empty_and_a_truncated_model_on_the_command_line(user, refused, models, tmp_path):
+    (tmp_path / "empty.onnx").touch()
+    refused(["submit", tmp_path / "empty.onnx"], "empty.onnx is empty")
     path = tmp_path / "cut.onnx"
     path.write_bytes((models / "tiny_cnn.onnx").read_bytes()[:4000])
-    assert_refused(user, ["submit", path], "cut.onnx is not an ONNX file, or is cut short")
+    done = user.run("submit", path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "cut.onnx is not an ONNX file, or is cut short" in done.stderr
+    assert not list((user.root / "jobs").glob("[0-9]*"))
 
 
 @pytest.mark.parametrize(
@@ -78,22 +89,22 @@ def test_a_truncated_model(user, models, tmp_path):
         (["clean", "--older-than", "soon"], "--older-than"),
     ],
 )
-def test_bad_words(user, models, words, expected):
-    assert_refused(user, [models / "tiny_cnn.onnx" if word == "MODEL" else word for word in words], expected)
+def test_bad_words(refused, models, words, expected):
+    refused([models / "tiny_cnn.onnx" if word == "MODEL" else word for word in words], expected)
 
 
-def test_a_name_that_is_taken(user, models):
-    user.ok("submit", models / "mlp.onnx", "--name", "mine")
-    assert_refused(user, ["submit", models / "mlp.onnx", "--name", "mine"], "named 'mine' already", jobs=1)
-    assert user.ok("submit", models / "mlp.onnx", "-q") == "2\n"
-    assert user.ok("submit", models / "mlp.onnx", "-q") == "3\n"
-    assert [job["name"] for job in user.status()] == ["mine", "mlp", "mlp-2"]
+def test_a_name_that_is_taken(user, refused, space):
+    user.ok("submit", space, "--name", "mine")
+    refused(["submit", space, "--name", "mine"], "named 'mine' already", jobs=1)
+    assert user.ok("submit", space, "-q") == "2\n"
+    assert user.ok("submit", space, "-q") == "3\n"
+    assert [job["name"] for job in user.status()] == ["mine", "space", "space-2"]
 
 
-def test_a_setting_that_does_not_exist_is_named_with_its_line(user, models):
+def test_a_setting_that_does_not_exist_is_named_with_its_line(user, refused, models):
     user.settle("[search]\n# a comment\nstratgey = 3\n")
-    done = assert_refused(user, ["submit", models / "mlp.onnx"], "autotune.toml:13: unknown key 'stratgey'")
-    assert "strategy" in done
+    said = refused(["submit", models / "mlp.onnx"], "autotune.toml:13: unknown key 'stratgey'")
+    assert "strategy" in said
 
 
 def test_a_workspace_that_is_not_there(user):
@@ -105,27 +116,23 @@ def test_a_workspace_that_is_not_there(user):
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/sys/kernel").exists(), reason="permissions do not bind root")
-def test_a_disk_that_cannot_be_written(user, models):
+def test_a_disk_that_cannot_be_written(user, space):
     """A file where a folder must be: the same error path as no permission, and it binds root too."""
     (user.root / "jobs").write_text("in the way")
-    done = user.run("submit", models / "mlp.onnx")
+    done = user.run("submit", space)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert "jobs" in done.stderr
 
 
-def test_a_dry_run_writes_nothing(user, models):
+def test_a_dry_run_writes_nothing_and_shows_what_a_job_would_explore_by_the_settings(user, models):
+    given = json.loads(user.ok("submit", models / "tiny_cnn.onnx", "--dry-run", "--json"))
+    assert "conv2d" in given["tasks"][0]["name"]
+    user.settle("[plan]\nexplore = true\n")
     shown = user.ok("submit", models / "tiny_cnn.onnx", "--dry-run")
-    assert "conv2d" in shown
+    assert shown.count("conv2d") > sum("conv2d" in task["name"] for task in given["tasks"])
     assert "nothing to tune" in shown
     assert not (user.root / "jobs").exists()
-
-
-def test_a_dry_run_shows_the_alternatives_that_a_job_would_explore_by_the_settings(user, models):
-    given = json.loads(user.ok("submit", models / "tiny_cnn.onnx", "--dry-run", "--json"))
-    user.settle("[plan]\nexplore = true\n")
-    explored = json.loads(user.ok("submit", models / "tiny_cnn.onnx", "--dry-run", "--json"))
-    assert len(explored["tasks"]) > len(given["tasks"])
 
 
 def test_a_model_whose_own_runtime_is_not_of_one_mind_is_refused_with_what_to_do(user, tmp_path):
@@ -147,15 +154,23 @@ def test_a_model_whose_own_runtime_is_not_of_one_mind_is_refused_with_what_to_do
     assert "give others with --inputs" in done.stderr.splitlines()[-1]
 
 
-def assert_refused(user, words, expected: str, jobs: int = 0) -> str:
-    done = user.run(*words)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert re.search(expected, done.stderr), done.stderr
-    left = [path for path in (user.root / "jobs").glob("*") if path.is_dir()]
-    assert len(left) == jobs, left
-    return done.stderr
+@pytest.fixture
+def refused(user, capsys):
+    """Runs a command line that must be refused in one line, which it returns, and must leave so many jobs.
+
+    Not what TVM itself writes to the descriptor counts, which it does when it forgets a model of another test.
+    """
+
+    def run(words, expected: str, jobs: int = 0) -> str:
+        assert _run(["--workspace", str(user.root), *map(str, words)]) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and len(said.err.splitlines()) == 1, said
+        assert re.search(expected, said.err), said.err
+        left = [path for path in (user.root / "jobs").glob("*") if path.is_dir()]
+        assert len(left) == jobs, left
+        return said.err
+
+    return run
 
 
 def test_the_models_here_are_what_they_say() -> None:

@@ -24,7 +24,7 @@ timeout_s = 3.0
 repeats = 1
 min_repeat_ms = 1
 """
-TRIALS = 24
+TRIALS = 16
 
 
 @pytest.fixture

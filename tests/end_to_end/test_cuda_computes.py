@@ -24,7 +24,10 @@ from ..cuda_stand_in import StandIn
 from ..cuda_stand_in.on_cpu import image
 from .conftest import MadeOnce, User, make_user
 
-pytestmark = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}"),
+]
 
 SETTINGS = """\
 [measure]
@@ -149,7 +152,6 @@ def outcomes(user: User) -> list[object]:
     return [record.get("failure") for log in logs for record in RecordLog(log, *FORMAT).read()]
 
 
-@pytest.mark.slow
 def test_networks_of_many_operators_compute_what_onnx_runtime_does(user, computing_gpu, tmp_path):
     user.settle(SETTINGS)
     onnx.save(side_by_side(LARGER), str(user.root / "larger.onnx"))

@@ -7,6 +7,10 @@ import time
 
 import pytest
 
+from autotune.cli import _run
+
+from .conftest import User
+
 
 def hours(begin: float, end: float) -> str:
     """A window on this machine's clock, from and to so many hours from now."""
@@ -19,21 +23,25 @@ def until(seconds: float) -> str:
 
 
 @pytest.fixture
-def waiting(user, models):
-    user.ok("submit", models / "mlp.onnx", "--trials", 2, "--trials-per-round", 2, "-q")
+def waiting(user, space):
+    user.ok("submit", space, "--trials", 2, "--trials-per-round", 2, "-q")
     return user
 
 
-def test_in_an_open_window_the_queue_is_drained_and_accounted_for(waiting):
-    waiting.ok("daemon", "run", "--drain", "--window", hours(-2, 2))
-    (job,) = waiting.status()
-    assert (job["state"], job["trials_done"]) == ("done", 2)
-    (times,) = json.loads(waiting.ok("report", "--all", "--json"))["jobs"]
+def test_in_an_open_window_the_queue_is_drained_and_accounted_for(workspace, make_job, simulate):
+    simulate(devices=1, speed=100.0)
+    make_job(target="simulated", trials=8, submitted_at=time.time() - 60)
+    user = User(workspace.root)
+    user.ok("daemon", "run", "--drain", "--window", hours(-2, 2))
+    (job,) = user.status()
+    assert (job["state"], job["trials_done"]) == ("done", 8)
+    (times,) = json.loads(user.ok("report", "--all", "--json"))["jobs"]
     assert sum(times["parts"].values()) == pytest.approx(times["wall_s"])
     assert times["wall_s"] == pytest.approx(job["finished_at"] - job["submitted_at"])
-    assert all(times["parts"][kind] > 0 for kind in ("search", "build", "measure", "stopped"))
-    assert "STOPPED" in waiting.ok("report", 1)
-    assert (waiting.root / "logs" / "estimates.json").exists()
+    assert all(times["parts"][kind] > 0 for kind in ("search", "build", "measure"))
+    assert times["parts"]["stopped"] > 50
+    assert "STOPPED" in user.ok("report", 1)
+    assert (user.root / "logs" / "estimates.json").exists()
 
 
 def test_in_a_closed_window_nothing_starts_and_the_daemon_waits_for_it(waiting):
@@ -70,19 +78,22 @@ def test_a_daemon_in_the_background_takes_the_same_options(user):
         user.ok("daemon", "stop")
 
 
-def test_a_new_job_and_a_wish_are_noticed_by_an_idle_daemon(waiting, models):
+def test_a_new_job_and_a_wish_are_noticed_by_an_idle_daemon(waiting, space):
     """Within a second or two, though it looks at nothing meanwhile."""
     waiting.ok("hold", 1)
     daemon = waiting.start("daemon", "run")
     try:
-        time.sleep(4)
+        deadline = time.monotonic() + 30
+        while waiting.reason() != "held" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(1)
         waiting.ok("cancel", 1)
-        state = waiting.root / "jobs" / "0001-mlp" / "state.json"
+        state = waiting.root / "jobs" / "0001-space" / "state.json"
         deadline = time.monotonic() + 20
         while json.loads(state.read_text())["state"] != "cancelled" and time.monotonic() < deadline:
             time.sleep(0.05)
         assert json.loads(state.read_text())["state"] == "cancelled"
-        waiting.ok("submit", models / "mlp.onnx", "--trials", 2, "--trials-per-round", 2, "-q")
+        waiting.ok("submit", space, "--trials", 2, "--trials-per-round", 2, "-q")
         waiting.ok("wait", 2, "--timeout", 120)
     finally:
         daemon.terminate()
@@ -99,15 +110,15 @@ def test_a_new_job_and_a_wish_are_noticed_by_an_idle_daemon(waiting, models):
         (("submit", "MODEL", "--deadline", "soon"), "--deadline: 'soon' is no moment"),
     ],
 )
-def test_bad_input_is_one_line(user, models, words, told):
-    done = user.run(*(models / "mlp.onnx" if word == "MODEL" else word for word in words))
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_bad_input_is_one_line(user, space, words, told, capsys):
+    given = [str(space) if word == "MODEL" else word for word in words]
+    assert _run(["--workspace", str(user.root), *given]) == 2
+    said = capsys.readouterr().err
+    assert told in said and len(said.splitlines()) == 1
 
 
-def test_a_deadline_is_kept_with_the_job_and_shown(user, models):
-    user.ok("submit", models / "mlp.onnx", "--deadline", "07:00", "-q")
+def test_a_deadline_is_kept_with_the_job_and_shown(user, space):
+    user.ok("submit", space, "--deadline", "07:00", "-q")
     (job,) = user.status()
     assert time.strftime("%H:%M", time.localtime(job["deadline"])) == "07:00"
     assert job["deadline"] > time.time() and not job["misses_deadline"]

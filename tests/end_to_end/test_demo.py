@@ -17,14 +17,14 @@ def demo(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_demo_prints_its_commands_and_what_they_say(tmp_path: Path) -> None:
-    make_user(tmp_path / "autotune-demo", whole_model=True)  # with locks of its own
-    done = demo(tmp_path, "--trials", 4)
+    make_user(tmp_path / "autotune-demo")  # with locks of its own
+    done = demo(tmp_path, "--trials", 2)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     shown = [line for line in lines if line.startswith("$ ")]
     verbs = ("submit", "daemon run", "status", "report", "export", "run.py")
     assert all(verb in line for verb, line in zip(verbs, shown, strict=True))
-    assert "1 demo_cnn" in " ".join(done.stdout.split()) and "4/4" in done.stdout
+    assert "1 demo_cnn" in " ".join(done.stdout.split()) and "2/2" in done.stdout
     assert "verified: largest relative error" in done.stdout
     assert lines[-1].startswith("(1, 10) float32 [")
     assert (tmp_path / "autotune-demo" / "lib" / "model.so").exists()

@@ -53,12 +53,10 @@ def test_there_are_examples() -> None:
     assert len(python) == 2 and all(bare(code) in examples() for code in python)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
-    [
-        pytest.param(name, code, id=name, marks=[pytest.mark.slow] * name.startswith("autotune.api"))
-        for name, code in EXAMPLES
-    ],
+    [pytest.param(name, code, id=name) for name, code in EXAMPLES],
 )
 def test_an_example_runs(user: User, models: Path, name: str, code: str) -> None:
     import onnx

@@ -95,49 +95,39 @@ def test_a_killed_worker_costs_one_attempt(user, models):
     assert (job["state"], job["trials_done"]) == ("done", 8)
 
 
-def test_the_first_signal_finishes_what_runs(user, models):
-    user.ok("submit", models / "mlp.onnx", "--trials", 64, "--trials-per-round", 4)
+def test_the_first_signal_finishes_what_runs(user, space):
+    user.ok("submit", space, "--trials", 64, "--trials-per-round", 4)
     daemon = user.start("daemon", "run")
     deadline = time.monotonic() + 60
     while not user.trials() and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.02)
     daemon.send_signal(signal.SIGINT)
     assert daemon.wait(60) == 130
     assert gone(user.root, within=5)
     journal = user.ok("logs", "last")
     assert "FAILED" not in journal
-    assert 0 < user.status()[0]["trials_done"] < 64
+    done = user.status()[0]["trials_done"]
+    assert 0 < done < 64 and done == sum(user.trials().values())
 
 
-def test_the_second_signal_stops_at_once(user, models):
-    user.settle("[daemon]\nstop_grace_s = 600\n[search]\npopulation = 4000\ninit_unmeasured = 4000\n")
-    budget = ("--trials", 64, "--trials-per-round", 64)
-    user.ok("submit", models / "tiny_cnn.onnx", *budget, "--strategy", "evolutionary")
+def test_the_second_signal_stops_at_once(user, tmp_path):
+    user.settle("[daemon]\nstop_grace_s = 600\n")
+    space = tmp_path / "space.toml"
+    space.write_text(
+        f"parameters.a = [1, 2]\n[measure]\ntimed = true\ncommand = ['sh', '-c', 'touch {tmp_path}/begun; sleep 300']\n"
+    )
+    user.ok("submit", space, "--trials", 2)
     daemon = user.start("daemon", "run")
     deadline = time.monotonic() + 60
-    while len(processes_of(user.root)) < 3 and time.monotonic() < deadline:
+    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     daemon.terminate()
     time.sleep(1)
-    assert daemon.poll() is None, "a search of minutes is under way, and may finish"
+    assert daemon.poll() is None, "a measurement of minutes is under way, and may finish"
     daemon.terminate()
     assert daemon.wait(10) == 143
     assert gone(user.root, within=5)
-
-
-def test_a_second_daemon_names_the_first_and_exits_75(user):
-    first = user.start("daemon", "run")
-    try:
-        deadline = time.monotonic() + 20
-        while user.run("daemon", "status").returncode and time.monotonic() < deadline:
-            time.sleep(0.1)
-        second = user.run("daemon", "run", "--drain")
-        assert second.returncode == 75
-        assert f"pid {first.pid}" in second.stderr
-        assert len(second.stderr.splitlines()) == 1
-    finally:
-        first.terminate()
-        first.wait(30)
+    assert not user.trials(), "what was stopped is not blamed"
 
 
 def test_a_daemon_in_the_background_starts_and_stops(user):
@@ -153,15 +143,15 @@ def test_an_empty_queue_is_drained_at_once(user):
     assert user.run("daemon", "run", "--drain", timeout=20).returncode == 0
 
 
-def test_held_cancelled_and_retried(user, models):
+def test_held_cancelled_and_retried(user, space):
     for name in ("a", "b"):
-        user.ok("submit", models / "mlp.onnx", "--name", name, "--trials", 4, "--trials-per-round", 2)
+        user.ok("submit", space, "--name", name, "--trials", 4, "--trials-per-round", 2)
     user.ok("hold", "a")
     user.ok("cancel", "b")
     assert [job["state"] for job in user.status()] == ["held", "cancelled"]
     daemon = user.start("daemon", "run")
     try:
-        assert user.run("wait", "a", "--timeout", "2").returncode == 124, "a is held"
+        assert user.run("wait", "a", "--timeout", "1").returncode == 124, "a is held"
         user.ok("release", "a")
         user.ok("wait", "a", "--timeout", 120)
         assert user.run("wait", "b").returncode == 1, "b was cancelled"
@@ -174,4 +164,4 @@ def test_held_cancelled_and_retried(user, models):
     assert user.ok("clean", "--finished").startswith("removed 2 jobs")
     assert user.status() == []
     assert user.trials(), "the tuning logs outlive the jobs"
-    assert user.ok("submit", models / "mlp.onnx", "-q") == "3\n", "the number of a removed job is not given again"
+    assert user.ok("submit", space, "-q") == "3\n", "the number of a removed job is not given again"

@@ -54,11 +54,11 @@ def settle(user: User, locks: Path, more: str = "") -> None:
     (user.root / "autotune.toml").write_text(f'{job}[machine]\ncpu_slots = 2\nlock_dir = "{locks}"\n{more}')
 
 
-def test_two_daemons_share_the_cpus_and_both_end(tmp_path, models, record):
+def test_two_daemons_share_the_cpus_and_both_end(tmp_path, space, record):
     users = [make_user(tmp_path / name) for name in ("one", "two")]
     for user in users:
         settle(user, tmp_path / "locks")
-        user.ok("submit", models / "mlp.onnx", *BUDGET)
+        user.ok("submit", space, *BUDGET)
     daemons = [user.start("daemon", "run", "--drain") for user in users]
     assert [daemon.wait(300) for daemon in daemons] == [0, 0]
     assert [user.status()[0]["trials_done"] for user in users] == [8, 8]

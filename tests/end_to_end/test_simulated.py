@@ -89,7 +89,7 @@ def searches_alone(workspace: Workspace) -> bool:
         stages = json.loads(workspace.daemon_info.read_text())["running"]
     except (FileNotFoundError, KeyError):
         return False
-    running = [(stage["kind"], stage["round"] > 0, time.time() - stage["started_at"] > 2.0) for stage in stages]
+    running = [(stage["kind"], stage["round"] > 0, time.time() - stage["started_at"] > 1.5) for stage in stages]
     return running == [("search", True, True)]
 
 
@@ -99,9 +99,9 @@ def workers_of(daemon: int) -> list[int]:
 
 
 def test_a_worker_that_is_stopped_costs_a_stage_that_is_tried_again(workspace, make_job, simulate):
-    simulate(devices=1, speed=100.0, search_s=500.0)  # 5 s: what is said to run is a second old
+    simulate(devices=1, speed=100.0, search_s=300.0)  # 3 s: what is said to run is a second old
     with workspace.config.open("a") as file:
-        file.write("[search]\ntimeout_s = 10.0\n[daemon]\nstop_grace_s = 0.5\n")
+        file.write("[search]\ntimeout_s = 6.0\n[daemon]\nstop_grace_s = 0.5\n")
     job = make_job(1, "net", target="simulated", tasks=1, trials=16)
     user = User(workspace.root)
     daemon = user.start("daemon", "run", "--drain")

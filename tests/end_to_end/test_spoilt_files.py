@@ -135,9 +135,8 @@ def test_what_the_daemon_says_of_itself_is_written_again(
     assert process.wait(60) == 128 + signal.SIGTERM
 
 
-def test_a_crafted_program_is_set_aside_and_the_other_tasks_are_tuned(tmp_path: Path, models: Path) -> None:
-    crafted = make_user(tmp_path / "crafted")
-    crafted.ok("submit", models / "mlp.onnx", "--trials", 8, "--trials-per-round", 4)
+def test_a_crafted_program_is_set_aside_and_the_other_tasks_are_tuned(tmp_path: Path, submitted: Path) -> None:
+    crafted = make_user(shutil.copytree(submitted, tmp_path / "crafted"))
     (job,) = Workspace(crafted.root).job_list()
     first = read_spec(job).tunable[0]
     program = json.loads(job.task(first).read_text())

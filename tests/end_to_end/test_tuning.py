@@ -15,32 +15,19 @@ import pytest
 from .conftest import User
 
 
-def test_a_drained_queue_has_spent_the_budget_exactly(tuned):
+def test_a_drained_queue_has_spent_the_budget_on_all_tasks_that_can_be_tuned(tuned):
     (job,) = tuned.status()
-    assert (job["state"], job["reason"], job["trials_done"]) == ("done", "budget used", 16)
-    assert sum(task["trials"] for task in job["tasks"]) == 16
-    assert sum(tuned.trials().values()) == 16
-
-
-def test_every_task_that_can_be_tuned_has_a_time(tuned):
-    (job,) = tuned.status()
+    assert (job["state"], job["reason"], job["trials_done"]) == ("done", "budget used", 10)
+    assert sum(task["trials"] for task in job["tasks"]) == 10
+    assert sorted(tuned.trials().values()) == [1] * 10, "no candidate was measured twice"
     timed = {task["name"] for task in job["tasks"] if task["best_us"]}
     assert {name.split("_")[0] for name in timed} == {"conv2d", "max", "matmul", "mean"}
-    assert all(task["best_us"] is None for task in job["tasks"] if task["name"].startswith("reshape"))
-
-
-def test_the_time_of_the_whole_model_is_known_before_an_export(tuned):
-    whole = tuned.status()[0]["whole_model"]
+    untuned = [task["best_us"] for task in job["tasks"] if task["name"].startswith("reshape")]
+    assert untuned and set(untuned) == {None}
+    whole = job["whole_model"]
     assert whole["model_ms"] > 0 and whole["reference"] == "onnxruntime" and whole["reference_ms"] > 0
     assert "the whole model takes" in tuned.ok("status", "last")
-
-
-def test_no_candidate_was_measured_twice(tuned):
-    assert set(tuned.trials().values()) == {1}
-
-
-def test_no_build_is_left_behind(tuned):
-    assert not list(tuned.root.glob("jobs/*/artifacts/*"))
+    assert not list(tuned.root.glob("jobs/*/artifacts/*")), "no build is left behind"
 
 
 def test_the_journal_tells_every_stage(tuned):
@@ -49,60 +36,49 @@ def test_the_journal_tells_every_stage(tuned):
     assert told.splitlines()[-1].endswith("done: reason budget used")
 
 
-@pytest.fixture(scope="module")
-def exported(tuned, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("exported") / "library"
-    tuned.ok("export", "tiny_cnn", "--output", folder, "--untuned")
-    return folder
-
-
 class TestExport:
     def test_reports_what_was_verified_and_compared(self, exported):
-        report = json.loads((exported / "report.json").read_text())
+        report = json.loads((exported.folder / "report.json").read_text())
         assert 0 <= report["largest_relative_error"] < 1e-4
         assert set(report["latency"]) == {"untuned_ms", "tuned_ms", "onnxruntime_ms"}
         assert all(value > 0 for value in report["latency"].values())
+        assert set(report["latency_spread"]) == set(report["latency"])
         for name, (low, high) in report["latency_spread"].items():
             assert 0 < low <= report["latency"][name] <= high
         for taken in (report["load_ms"], report["memory_mb"]):
             assert set(taken) == set(report["latency"]) and min(taken.values()) > 0
-        assert report["size_mb"]["model.so"] == round((exported / "model.so").stat().st_size / 1e6, 3)
+        assert report["size_mb"]["model.so"] == round((exported.folder / "model.so").stat().st_size / 1e6, 3)
         median, low, high = report["share_of_onnxruntime"]
         assert 0 < low <= median <= high
         assert report["threads"] == len(os.sched_getaffinity(0))
-        assert all(task["again_us"] is None or task["again_us"] > 0 for task in report["tasks"])
 
     def test_run_py_needs_the_tvm_runtime_alone(self, exported, tmp_path):
         """It runs where autotune, onnx and the workspace are out of reach."""
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         block = "import sys; sys.modules.update(dict.fromkeys(['autotune', 'onnx', 'onnxruntime', 'xgboost']))"
-        code = f"{block}; import runpy; runpy.run_path({str(exported / 'run.py')!r})"
+        code = f"{block}; import runpy; runpy.run_path({str(exported.folder / 'run.py')!r})"
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("(1, 10) float32")
 
-    def test_loading_it_prints_nothing(self, exported):
-        code = f"import tvm; tvm.runtime.load_module({str(exported / 'model.so')!r})"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout + done.stderr == ""
-
     def test_run_py_has_about_ten_lines(self, exported):
-        code = [line for line in (exported / "run.py").read_text().splitlines() if line.strip()]
+        code = [line for line in (exported.folder / "run.py").read_text().splitlines() if line.strip()]
         assert len(code) <= 12
 
-    def test_computes_what_onnx_runtime_computes(self, exported, models):
+    def test_tvm_alone_computes_what_onnx_runtime_computes_and_prints_nothing(self, exported, models):
         check = f"""
 import numpy, onnxruntime, tvm
 from tvm import relax
 x = numpy.random.default_rng(7).standard_normal((1, 3, 16, 16)).astype("float32")
-model = relax.VirtualMachine(tvm.runtime.load_module({str(exported / "model.so")!r}), tvm.cpu())
+model = relax.VirtualMachine(tvm.runtime.load_module({str(exported.folder / "model.so")!r}), tvm.cpu())
 ours = model["main"](tvm.runtime.tensor(x)).numpy()
 session = onnxruntime.InferenceSession({str(models / "tiny_cnn.onnx")!r})
 numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1e-4, atol=1e-5)
 """
-        subprocess.run([sys.executable, "-c", check], check=True)
+        done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     def test_refuses_a_model_that_computes_something_else(self, tuned, tmp_path):
         """With no tolerance at all, rounding alone is a difference; nothing is handed over then."""
@@ -112,33 +88,38 @@ numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1
         assert done.returncode == 1
         *steps, error = done.stderr.splitlines()
         assert "largest relative error" in error
-        assert all("step " in line for line in steps)
+        assert steps and all("step " in line for line in steps)
         assert not list((tmp_path / "out").iterdir())
 
 
-def test_an_export_works_before_anything_is_measured(user, models, tmp_path):
-    user.ok("submit", models / "mlp.onnx", "-q")
-    report = json.loads(user.ok("export", "1", "--output", tmp_path / "out", "--json"))
+def test_an_export_works_before_anything_is_measured(submitted, tmp_path):
+    report = json.loads(User(submitted).ok("export", "1", "--output", tmp_path / "out", "--quick", "--json"))
     assert report["largest_relative_error"] < 1e-4
     assert report["tasks"] and all(task["best_us"] is None for task in report["tasks"])
 
 
-def test_a_second_job_starts_from_the_trials_of_the_first(user, models):
+def test_more_jobs_start_from_the_trials_of_the_first_and_their_daemon_never_loads_tvm(user, models):
     budget = ("--trials", 4, "--trials-per-round", 4)
     user.ok("submit", models / "mlp.onnx", *budget)
     user.ok("daemon", "run", "--drain")
     user.ok("submit", models / "mlp.onnx", *budget)
     user.ok("submit", models / "mlp.onnx", *budget, "--fresh", "--name", "anew")
     user.ok("submit", models / "mlp.onnx", "--stop-at", "1s", "--name", "fast")
-    user.ok("daemon", "run", "--drain")
+    daemon = user.start("daemon", "run")
+    try:
+        user.ok("wait", "all", "--timeout", 120)
+        loaded = Path(f"/proc/{daemon.pid}/maps").read_text()
+        assert "python" in loaded and "libtvm" not in loaded and "xgboost" not in loaded
+    finally:
+        daemon.terminate()
+        daemon.communicate(timeout=60)
     first, second, anew, fast = user.status()
     assert (second["trials_done"], second["tasks"]) == (4, first["tasks"])
     assert (anew["state"], anew["trials_done"]) == ("done", 4)
     assert fast["state"] == "done" and fast["reason"].startswith("target latency reached: the whole model takes 0.")
     stages = [line.split()[2] for line in user.ok("logs", "fast").splitlines() if " task " in line]
     assert stages == ["compile", "confirm"]
-    assert sum(user.trials().values()) == 8
-    assert set(user.trials().values()) == {1}
+    assert sorted(user.trials().values()) == [1] * 8
 
 
 @pytest.mark.slow
@@ -173,16 +154,3 @@ def test_a_job_for_cuda_is_built_and_waits_for_a_device(user, models):
         daemon.terminate()
         assert daemon.wait(60) == 143
     assert user.run("daemon", "run", "--drain").returncode == 0, "nothing that can be done here is left"
-
-
-def test_the_daemon_never_loads_tvm(user, models):
-    user.ok("submit", models / "mlp.onnx", "--trials", 4, "--trials-per-round", 4)
-    daemon = user.start("daemon", "run")
-    try:
-        user.ok("wait", "last", "--timeout", 120)
-        loaded = Path(f"/proc/{daemon.pid}/maps").read_text()
-        assert "libtvm" not in loaded
-        assert "xgboost" not in loaded
-    finally:
-        daemon.terminate()
-        daemon.wait(60)

@@ -23,6 +23,7 @@ from ..end_to_end.conftest import User, make_user, models  # noqa: F401
 
 HOOK = Path(__file__).with_name("hook")
 TRIALS = 24
+PER_ROUND = 6
 LIMIT_S = 90.0
 Make = Callable[..., JobPaths]
 
@@ -50,12 +51,13 @@ class Scene:
     def locks(self) -> Path:
         return self.workspace.root.parent / "locks"
 
-    def jobs(self, count: int) -> list[JobPaths]:
-        return [self.job(id) for id in range(1, count + 1)]
+    def jobs(self, count: int, per_round: int = PER_ROUND) -> list[JobPaths]:
+        return [self.job(id, per_round) for id in range(1, count + 1)]
 
-    def job(self, id: int, **spec: object) -> JobPaths:
+    def job(self, id: int, per_round: int = PER_ROUND) -> JobPaths:
+        """Publish a job. With all trials in one round it takes a second; a fault may strike between rounds."""
         task = (TaskSpec("conv", f"{id:016x}", 1, "1x8", 0.5, True),)
-        return self.make_job(id, f"net{id}", task, "simulated", trials=TRIALS, trials_per_round=4, seed=id, **spec)
+        return self.make_job(id, f"net{id}", task, "simulated", trials=TRIALS, trials_per_round=per_round, seed=id)
 
     def environment(self, **changes: str | None) -> dict[str, str]:
         path = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -83,6 +85,10 @@ class Scene:
     def until_tuning(self) -> None:
         """Wait until the first trials are logged."""
         self.until(lambda: f"/{TRIALS} trials" in self.said)
+
+    def until_it_goes_on(self) -> None:
+        """Wait until the last pause is over."""
+        self.until(lambda: self.said.rfind("goes on after: ") > self.said.rfind("paused: "))
 
     def until_paused(self, *words: str) -> None:
         """Wait until `status` says that the daemon pauses, for a reason that includes these words."""
@@ -116,7 +122,7 @@ class Scene:
 @pytest.fixture
 def scene(workspace: Workspace, simulate: Callable[..., None], make_job: Make, tmp_path: Path) -> Iterator[Scene]:
     """A workspace in which a queue of two jobs takes a few seconds."""
-    simulate(devices=2, speed=20.0)
+    simulate(devices=2, speed=25.0)
     with workspace.config.open("a") as file:
         file.write("[daemon]\npoll_s = 0.1\nstop_grace_s = 2.0\n")
     scene = Scene(workspace, make_job, tmp_path / "faults", tmp_path / "daemon.log")

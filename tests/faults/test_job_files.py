@@ -6,18 +6,44 @@ import json
 import os
 import shutil
 
-import pytest
-
+from autotune.commands.job_status import snapshot
 from autotune.storage import formats
 from autotune.storage.formats import JobState
 from autotune.storage.paths import JobPaths
 
-from .conftest import Scene
+from .conftest import TRIALS, Scene
+
+REFUSED = (
+    ("EACCES read", "spec.json"),
+    ("EIO read", "state.json"),
+    ("ESTALE stat", "control.json"),
+    ("EACCES scandir", "stages"),
+    ("EIO write", "stages"),
+    ("EACCES open", "stages"),
+    ("EROFS mkdir", "artifacts"),
+)
+
+
+def test_jobs_of_which_a_file_is_refused_wait_and_go_on_and_another_ends(scene: Scene) -> None:
+    *refused, _ = scene.jobs(len(REFUSED) + 1, per_round=TRIALS)
+    paths = {fault: job.folder / fault[1] for fault, job in zip(REFUSED, refused, strict=True)}
+    for job in refused:
+        formats.write(job.state, JobState())  # a file that is not there is not read
+    scene.faults.write_text("".join(f"{fault} {path}\n" for (fault, _), path in paths.items()))
+    daemon = scene.daemon("daemon", "run")
+    scene.until(lambda: scene.states()[len(REFUSED) + 1][0] == "done")
+    scene.until(lambda: all(str(path) in scene.said for path in paths.values()))
+    assert [trials for _, trials in scene.states().values()] == [0] * len(REFUSED) + [TRIALS]
+    scene.faults.unlink()
+    scene.until(lambda: {state for state, _ in scene.states().values()} == {"done"})
+    daemon.terminate()
+    assert daemon.wait(30) == 143
+    scene.ends_well(scene.daemon(), len(REFUSED) + 1)
 
 
 def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
     job, _ = scene.jobs(2)
-    daemon = scene.daemon()
+    daemon = scene.daemon("daemon", "run")
     scene.until_tuning()
     saved = job.control.read_bytes()
     job.control.unlink()
@@ -27,32 +53,6 @@ def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
     scene.until(lambda: scene.states()[2][0] == "done")
     job.control.unlink()
     job.control.write_bytes(saved)
-    if daemon.wait(90) == 0 and scene.states()[1][0] != "done":  # there was nothing else to do
-        daemon = scene.daemon()
-    scene.ends_well(daemon, 2)
-
-
-@pytest.mark.parametrize(
-    ("fault", "name"),
-    [
-        ("EACCES read", "spec.json"),
-        pytest.param("EIO read", "state.json", marks=pytest.mark.slow),
-        pytest.param("ESTALE stat", "control.json", marks=pytest.mark.slow),
-        pytest.param("EACCES scandir", "stages", marks=pytest.mark.slow),
-        pytest.param("EIO write", "stages", marks=pytest.mark.slow),
-        pytest.param("EACCES open", "stages", marks=pytest.mark.slow),
-        ("EROFS mkdir", "artifacts"),
-    ],
-)
-def test_a_file_of_one_job_that_is_refused(scene: Scene, fault: str, name: str) -> None:
-    job, _ = scene.jobs(2)
-    formats.write(job.state, JobState())  # a file that is not there is not read
-    scene.faults.write_text(f"{fault} {job.folder / name}\n")
-    daemon = scene.daemon("daemon", "run")
-    scene.until(lambda: scene.states()[2][0] == "done")
-    assert scene.states()[1][1] == 0
-    assert str(job.folder / name) in scene.said, scene.said
-    scene.faults.unlink()
     scene.until(lambda: scene.states()[1][0] == "done")
     daemon.terminate()
     assert daemon.wait(30) == 143
@@ -77,31 +77,27 @@ def spec_of_another(job: JobPaths) -> None:
     job.spec.write_text(json.dumps({**json.loads(job.spec.read_text()), "id": 77}))
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        spec_to_pipe,
-        spec_to_nonsense,
-        pytest.param(spec_to_folder, marks=pytest.mark.slow),
-        pytest.param(spec_of_another, marks=pytest.mark.slow),
-    ],
-)
-def test_a_spec_that_is_spoilt_while_its_job_runs(scene: Scene, spoil) -> None:
-    job, _ = scene.jobs(2)
-    saved = job.spec.read_bytes()
+def test_specs_that_are_spoilt_while_their_jobs_run(scene: Scene) -> None:
+    """What was tried meanwhile may have counted as failed."""
+    spoils = (spec_to_pipe, spec_to_nonsense, spec_to_folder, spec_of_another)
+    jobs = scene.jobs(len(spoils))
+    saved = [job.spec.read_bytes() for job in jobs]
     daemon = scene.daemon()
-    scene.until_tuning()
-    spoil(job)
-    scene.until(lambda: "damaged" in scene.said)
-    shutil.rmtree(job.spec) if job.spec.is_dir() else job.spec.unlink()
-    job.spec.write_bytes(saved)
+    scene.until(lambda: all(f"net{job.id}" in scene.said for job in snapshot(scene.workspace)))
+    for spoil, job in zip(spoils, jobs, strict=True):
+        spoil(job)
+    scene.until(lambda: all(f"{job.spec} is damaged" in scene.said for job in jobs))
+    for job, content in zip(jobs, saved, strict=True):
+        shutil.rmtree(job.spec) if job.spec.is_dir() else job.spec.unlink()
+        job.spec.write_bytes(content)
     assert daemon.wait(90) in (0, 1), scene.said
-    scene.user.run("retry", 1)  # what was tried meanwhile may have counted as failed
-    scene.ends_well(scene.daemon(), 2, spoilt=f"{job.spec}")
+    failed = [id for id, (state, _) in scene.states().items() if state == "failed"]
+    scene.user.ok("retry", *failed) if failed else None
+    scene.ends_well(scene.daemon(), len(spoils), spoilt="spec.json")
 
 
 def test_a_folder_in_place_of_the_state_and_of_a_stage(scene: Scene) -> None:
-    job, _ = scene.jobs(2)
+    job, _ = scene.jobs(2, per_round=TRIALS)
     job.stage(0, 0).unlink()
     job.stage(0, 0).mkdir()
     job.state.mkdir()
@@ -118,7 +114,7 @@ def test_a_job_that_is_cancelled_and_cleaned_within_one_poll_leaves_nothing(scen
     scene.user.ok("cancel", 1)
     assert scene.user.ok("clean", "--finished").startswith("removed 1 job\n")
     assert daemon.wait(90) == 0, scene.said
-    assert scene.states() == {2: ("done", 24)}
+    assert scene.states() == {2: ("done", TRIALS)}
     assert not job.folder.exists(), sorted(job.folder.rglob("*"))
     assert "Traceback" not in scene.said
 

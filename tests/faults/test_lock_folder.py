@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Scene
+from .conftest import TRIALS, Scene
 
 NOBODY = 65534
 HOLD = """
@@ -28,12 +29,6 @@ held = [try_lock(Path(sys.argv[1]) / f"{name}.lock") for name in sys.argv[2:]]
 print("held", flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def holder(scene: Scene) -> Iterator[subprocess.Popen[str]]:
-    """Somebody who holds all CPUs."""
-    yield from holding(scene.locks, *(f"simcpu-{cpu}" for cpu in range(8)))
 
 
 @pytest.fixture
@@ -53,86 +48,41 @@ def holding(folder: Path, *names: str, user: int | None = None) -> Generator[sub
         process.communicate()
 
 
-def unsafe(folder: Path) -> None:
-    folder.mkdir()
-    folder.chmod(0o777)
-
-
-def link(folder: Path) -> None:
-    folder.symlink_to("/tmp")
-
-
-def file(folder: Path) -> None:
-    folder.touch()
-
-
-@pytest.mark.parametrize(
-    ("spoil", "remedy"),
-    [
-        pytest.param(unsafe, "should run: chmod 1777", marks=pytest.mark.slow),
-        pytest.param(link, "is a symbolic link of", marks=pytest.mark.slow),
-        (file, "is not a folder; its owner"),
-    ],
-)
-def test_a_folder_that_is_not_safe_pauses_the_daemon_until_it_is(scene: Scene, spoil, remedy: str) -> None:
-    scene.jobs(2)
-    spoil(scene.locks)
+def test_a_file_in_its_place_and_locks_kept_by_somebody_pause_the_daemon_until_both_are_mended(scene: Scene) -> None:
+    scene.jobs(1, per_round=TRIALS)
+    scene.locks.touch()
     daemon = scene.daemon()
-    scene.until_paused(remedy, str(scene.locks))
-    if scene.locks.is_dir() and not scene.locks.is_symlink():
-        scene.locks.chmod(0o1777)
-    else:
-        scene.locks.unlink()
-    scene.ends_well(daemon, 2)
-
-
-@pytest.mark.parametrize("number", ["EROFS", pytest.param("EACCES", marks=pytest.mark.slow)])
-def test_a_folder_that_refuses_writes_pauses_the_daemon(scene: Scene, number: str) -> None:
-    scene.jobs(1)
-    daemon = scene.daemon()
-    scene.until_tuning()
-    scene.faults.write_text(f"{number} open {scene.locks}/\n")
-    scene.until_paused(str(scene.locks))
-    scene.faults.unlink()
-    scene.ends_well(daemon, 1)
-
-
-def test_a_lock_that_somebody_keeps_to_themselves_is_named_with_its_owner(scene: Scene) -> None:
-    scene.jobs(1)
+    scene.until_paused("is not a folder; its owner", str(scene.locks))
+    scene.faults.write_text(f"EACCES open {scene.locks}/simcpu-\n")
+    scene.locks.unlink()
     scene.locks.mkdir()
     scene.locks.chmod(0o1777)
     for cpu in range(8):
         (scene.locks / f"simcpu-{cpu}.lock").touch(mode=0o600)
-    scene.faults.write_text(f"EACCES open {scene.locks}/simcpu-\n")
-    daemon = scene.daemon()
     scene.until_paused("should run: chmod 666", "simcpu-")
+    assert not scene.user.trials()
     scene.faults.unlink()
     scene.ends_well(daemon, 1)
 
 
-def test_a_folder_that_vanishes_is_made_again(scene: Scene) -> None:
-    scene.jobs(2)
+def test_a_folder_that_refuses_writes_pauses_the_daemon_and_one_that_vanishes_is_made_again(scene: Scene) -> None:
+    scene.jobs(2, per_round=3)
     daemon = scene.daemon()
     scene.until_tuning()
+    for name in ("EROFS", "EACCES"):
+        scene.faults.write_text(f"{name} open {scene.locks}/\n")
+        scene.until_paused(str(scene.locks))
+        scene.faults.unlink()
+        scene.until_it_goes_on()
     scene.locks.rename(scene.locks.with_name("gone"))
     scene.ends_well(daemon, 2)
     assert scene.locks.is_dir()
 
 
-def test_who_holds_a_cpu_and_is_stopped_is_named_in_status(scene: Scene, holder: subprocess.Popen[str]) -> None:
-    scene.jobs(1)
-    holder.send_signal(signal.SIGSTOP)
-    daemon = scene.daemon()
-    scene.until_job_says(1, "in use by", f"process {holder.pid} of ", "which is stopped", Path(sys.executable).name)
-    assert not scene.user.trials()
-    holder.kill()
-    scene.ends_well(daemon, 1)
-
-
 def test_who_stops_at_the_turnstile_is_passed_by_after_a_minute(
     scene: Scene, at_turnstile: subprocess.Popen[str]
 ) -> None:
-    scene.jobs(1)
+    scene.jobs(1, per_round=TRIALS)
     at_turnstile.send_signal(signal.SIGSTOP)
     daemon = scene.daemon()
     scene.until_job_says(1, "in use by", f"process {at_turnstile.pid} of ", "which is stopped")
@@ -152,13 +102,16 @@ def public(scene: Scene) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_locks_are_shared_with_another_user_who_is_named(scene: Scene, public: Path) -> None:
-    holding_all = holding(public, *(f"simcpu-{cpu}" for cpu in range(8)), user=NOBODY)
+def test_who_holds_all_cpus_and_is_stopped_is_named_in_status(scene: Scene, public: Path) -> None:
+    """Where root can act as another user, it is another user."""
+    user = NOBODY if os.geteuid() == 0 else os.geteuid()
+    holding_all = holding(public, *(f"simcpu-{cpu}" for cpu in range(8)), user=user)
     other = next(holding_all)
-    scene.jobs(1)
+    other.send_signal(signal.SIGSTOP)
+    scene.jobs(1, per_round=TRIALS)
     daemon = scene.daemon()
-    scene.until_job_says(1, f"process {other.pid} of nobody")
+    named = f"process {other.pid} of {pwd.getpwuid(user).pw_name}"
+    scene.until_job_says(1, "in use by", named, "which is stopped", Path(sys.executable).name)
     assert not scene.user.trials()
     holding_all.close()
     scene.ends_well(daemon, 1)

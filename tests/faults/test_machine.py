@@ -19,20 +19,16 @@ from autotune.commands.job_status import JobStatus, snapshot
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.linker import find_linker
 
-from ..end_to_end.conftest import MadeOnce
+from ..end_to_end.conftest import submitted  # noqa: F401
 from .conftest import User, make_user
 
-BUDGET = ("--trials", 4, "--trials-per-round", 4)
-
-
-@pytest.fixture(scope="session")
-def submitted(made_once: MadeOnce, models: Path) -> Path:
-    """A workspace with one job, to be copied."""
-    return made_once("submitted", lambda folder: make_user(folder).ok("submit", models / "mlp.onnx", *BUDGET))
+TRIALS = 2
+BUDGET = ("--trials", TRIALS, "--trials-per-round", TRIALS)
+FOREIGN = '{"kind": "llvm", "mcpu": "bdver4"}'  # its instructions XOP and FMA4 are in no CPU since 2017
 
 
 @pytest.fixture
-def user(submitted: Path, tmp_path: Path) -> User:
+def user(submitted: Path, tmp_path: Path) -> User:  # noqa: F811
     """Somebody whose job has not been started."""
     root = shutil.copytree(submitted, tmp_path / "workspace")
     return make_user(root)
@@ -68,7 +64,7 @@ def until(holds: Callable[[], object], limit_s: float = 120.0) -> None:
 
 def ends_well(user: User, log: Path) -> None:
     until(lambda: first(user).state == "done")
-    assert (first(user).trials_done, sorted(user.trials().values())) == (4, [1] * 4)
+    assert (first(user).trials_done, sorted(user.trials().values())) == (TRIALS, [1] * TRIALS)
     assert b"Traceback" not in log.read_bytes()
 
 
@@ -100,6 +96,7 @@ def test_a_temporary_folder_from_which_nothing_may_be_loaded(
     ends_well(user, tmp_path / "daemon.log")
 
 
+@pytest.mark.slow
 def test_without_a_linker_a_drain_ends_with_1_and_spends_nothing(user: User) -> None:
     environment = {**os.environ, "PATH": "/nowhere"}
     words = user.command("daemon", "run", "--drain")
@@ -111,31 +108,24 @@ def test_without_a_linker_a_drain_ends_with_1_and_spends_nothing(user: User) -> 
     assert not user.trials()
 
 
-def test_a_job_of_another_machine_is_blocked_until_it_is_retried_here(user: User) -> None:
-    (path,) = user.root.glob("jobs/*/spec.json")
+def test_jobs_for_other_machines_are_blocked_and_one_is_retried_here(user: User, models: Path) -> None:
+    user.ok("submit", models / "mlp.onnx", "--name", "foreign", *BUDGET, "--target", FOREIGN)
+    (path,) = user.root.glob("jobs/*-mlp/spec.json")
     spec = json.loads(path.read_text())
     path.write_text(json.dumps({**spec, "machine": "Old CPU", "target_key": "llvm-old-0123456789"}))
     assert user.run("daemon", "run", "--drain").returncode == 1
-    assert first(user).reason.startswith("blocked: it was submitted on another machine (Old CPU; this is ")
-    assert "autotune retry JOB --here" in first(user).reason
-    assert user.ok("retry", "--here", 1) == "job 1 continues as job 2 (mlp-2)\n"
-    user.ok("daemon", "run", "--drain")
-    old, new = snapshot(Workspace(user.root))
-    assert (old.state, old.trials_done, new.state, new.trials_done) == ("cancelled", 0, "done", 4)
-    assert new.model == spec["model"]
-    again = user.run("retry", "--here", 2)
-    assert (again.returncode, again.stderr) == (2, "autotune: cannot retry job 2 here: it is done\n")
-
-
-@pytest.mark.skipif("avx512_fp16" in Path("/proc/cpuinfo").read_text(), reason="this CPU has the instructions")
-def test_a_target_that_cannot_run_here_blocks_its_job_alone(user: User, models: Path) -> None:
-    target = '{"kind": "llvm", "mcpu": "sapphirerapids"}'
-    user.ok("submit", models / "mlp.onnx", "--name", "foreign", *BUDGET, "--target", target)
-    assert user.run("daemon", "run", "--drain").returncode == 1
-    own, foreign = snapshot(Workspace(user.root))
+    moved, foreign = snapshot(Workspace(user.root))
+    assert moved.reason.startswith("blocked: it was submitted on another machine (Old CPU; this is ")
+    assert "autotune retry JOB --here" in moved.reason
     assert (foreign.state, foreign.trials_done) == ("waiting", 0)
-    assert "cannot run what is built for the CPU sapphirerapids" in foreign.reason
-    assert (own.state, own.trials_done) == ("done", 4)
+    assert "cannot run what is built for the CPU bdver4" in foreign.reason
+    assert user.ok("retry", "--here", 1) == "job 1 continues as job 3 (mlp-2)\n"
+    assert user.run("daemon", "run", "--drain").returncode == 1, "one waits still, and keeps nobody waiting"
+    old, foreign, new = snapshot(Workspace(user.root))
+    assert (old.state, old.trials_done, new.state, new.trials_done) == ("cancelled", 0, "done", TRIALS)
+    assert (foreign.state, foreign.trials_done, new.model) == ("waiting", 0, spec["model"])
+    again = user.run("retry", "--here", 3)
+    assert (again.returncode, again.stderr) == (2, "autotune: cannot retry job 3 here: it is done\n")
 
 
 def test_an_importer_that_is_killed_is_said_to_want_memory(user: User, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ def script(load_script):
     return load_script("count_instructions")
 
 
+@pytest.mark.slow
 def test_tensor_cores_multiply_in_sixteen_terms_and_load_matrices_whole(script):
     try:
         disassembler = script.find_disassembler()

@@ -15,4 +15,4 @@ def test_a_line_counts_the_kernels_of_a_call(
         "|"
     )
     assert (name.strip(), kernels.strip()) == ("net", "4")
-    assert all(float(time_us) > 0 for time_us in times_us)
+    assert times_us and min(map(float, times_us)) > 0

@@ -19,6 +19,7 @@ def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
     return load_script("spread_trials")
 
 
+@pytest.mark.slow
 def test_each_compute_location_has_a_candidate_and_what_is_timed_is_logged(
     script: ModuleType, load_script: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,10 @@ import pytest
 
 from . import check, image
 
-pytestmark = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}"),
+]
 
 # Each of two warps reads what the other wrote.
 REVERSE = """

@@ -71,6 +71,7 @@ def test_every_durable_call_is_seen_before_and_after(victim: Victim) -> None:
     assert sites["python exit after ."] == 1
 
 
+@pytest.mark.slow
 def test_killed_at_each_step_in_turn_it_dies_there(victim: Victim) -> None:
     victim.run(record=True)
     steps = [site for site in victim.sites() if site.split()[1] not in ("exit", "tell")]
