@@ -163,6 +163,12 @@ def test_tensors_that_are_in_use_at_once_share_no_byte(build, tensors):
         assert apart_in_time or one[0] != other[0] or one[4] <= other[3] or other[4] <= one[3]
 
 
+def root(bound, var):
+    """The tensor that a variable is another shape of, or the variable."""
+    value = bound[var]
+    return value.args[0] if getattr(value.op, "global_symbol", "") == "vm.builtin.reshape" else var
+
+
 @pytest.mark.parametrize(
     ("build", "placed"),
     [(chain, 1), (branches, 1), (concatenated, 1), (two_outputs, 2), (input_and_constant, 1), (several_results, 2)],
@@ -172,11 +178,7 @@ def test_an_output_lies_at_the_start_of_a_storage_as_large_as_it_is(build, place
     bound = {item.var: item.value for block in module["main"].body.blocks for item in block.bindings}
     result = module["main"].body.body
     made = list(bound[result].fields) if isinstance(bound[result], relax.Tuple) else [result]
-    whole = [
-        bound[var].args[0] if getattr(bound[var].op, "global_symbol", "") == "vm.builtin.reshape" else var
-        for var in made
-        if var in bound
-    ]
+    whole = [root(bound, var) for var in made if var in bound]
     tensors = [var for var in whole if op_name(bound[var]) == "relax.vm.alloc_tensor"]
     assert len(tensors) == placed
     for var in tensors:

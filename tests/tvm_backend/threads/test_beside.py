@@ -85,14 +85,10 @@ def test_joined_programs_compute_what_each_computes(programs, target, tmp_path) 
         np.testing.assert_allclose(result.numpy(), plain, rtol=1e-6)
 
 
-def test_pieces_are_shared_by_work() -> None:
-    program = joined(NAMES, [in_parallel(doubled, "double")] * 2, [1.0, 3.0], 2)
-    assert parallel_loops(program) == [4 + 12]
-
-
-def test_a_program_has_no_more_pieces_than_iterations() -> None:
-    program = joined(NAMES, [in_parallel(doubled, "double")] * 2, [1.0, 3.0], 8)
-    assert parallel_loops(program) == [16 + ROWS]
+def test_pieces_are_shared_by_work_and_are_no_more_than_iterations() -> None:
+    same = [in_parallel(doubled, "double")] * 2
+    assert parallel_loops(joined(NAMES, same, [1.0, 3.0], 2)) == [4 + 12]
+    assert parallel_loops(joined(NAMES, same, [1.0, 3.0], 8)) == [16 + ROWS]
 
 
 def test_a_serial_program_is_one_piece() -> None:
