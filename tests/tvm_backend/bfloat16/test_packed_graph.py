@@ -112,7 +112,6 @@ def test_a_convolution_is_rounded_nowhere_but_in_its_operands(compiled, cpu, win
 _FEW = {  # channels, the size of the window, and its strides, dilations and padding
     "of three": (3, 7, {"strides": [2, 2], "pads": [3, 3, 3, 3]}, True),
     "of one": (1, 3, {"strides": [1, 2], "pads": [0, 1, 2, 0]}, True),
-    "of two": (2, 3, {"pads": [1, 2, 0, 0]}, True),
     "of three, step by step": (3, 3, {"pads": [1, 1, 1, 1]}, False),
     "of three, dilated": (3, 3, {"strides": [2, 2], "dilations": [1, 2]}, False),
 }
@@ -129,7 +128,7 @@ def test_a_convolution_of_few_channels_reads_lines_of_pairs_where_windows_begin_
     assert result.error < (_SUMMED if channels > 1 else _ROUNDED)  # the reference has weights of one channel in float32
 
 
-@pytest.mark.parametrize(("channels", "groups"), [((32, 32), 8), ((48, 96), 3), ((40, 20), 5)])
+@pytest.mark.parametrize(("channels", "groups"), [((48, 96), 3), ((40, 20), 5)])
 def test_a_convolution_of_groups_is_rounded_nowhere_but_in_its_operands(compiled, cpu, channels, groups):
     net = Network((2, channels[0], 7, 9))
     net.conv(*channels, pads=[1, 1, 1, 1], strides=[1, 2], group=groups)

@@ -18,7 +18,7 @@ def test_the_operator_form_is_the_same_kernels(quantised, here):
     assert result.share == 0
 
 
-@pytest.mark.parametrize("per_channel", (True, False))
+@pytest.mark.parametrize("per_channel", (True, pytest.param(False, marks=pytest.mark.slow)))
 def test_a_product_that_is_quantised_as_it_runs(quantised_dynamically, here, per_channel):
     net = Network((5, 20))
     net.add("Relu", net.gemm(20, 33))

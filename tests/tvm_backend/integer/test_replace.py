@@ -34,21 +34,27 @@ def classifier(shape=(1, 3, 12, 12)) -> Network:
     return net
 
 
+def assert_integers(path, target):
+    result = outcome(path, target)
+    assert result.kernels[:5] == CLASSIFIER
+    assert all(name.startswith("reshape") for name in result.kernels[5:]), "floats of the last bytes"
+    assert result.share == 0
+
+
+def test_a_classifier_is_integer_kernels_from_end_to_end(quantised, cpu):
+    assert_integers(quantised(classifier()), cpu)
+
+
 @pytest.mark.parametrize(
     ("shape", "activations", "per_channel"),
     [
-        ((1, 3, 12, 12), QuantType.QUInt8, True),
         ((2, 3, 9, 21), QuantType.QInt8, False),  # rows of pixels that are no whole vectors
         pytest.param((2, 3, 13, 9), QuantType.QUInt8, False, marks=pytest.mark.slow),
         pytest.param((1, 3, 12, 12), QuantType.QInt8, True, marks=pytest.mark.slow),
     ],
 )
-def test_a_classifier_is_integer_kernels_from_end_to_end(quantised, cpu, shape, activations, per_channel):
-    path = quantised(classifier(shape), activations=activations, per_channel=per_channel)
-    result = outcome(path, cpu)
-    assert result.kernels[:5] == CLASSIFIER
-    assert all(name.startswith("reshape") for name in result.kernels[5:]), "floats of the last bytes"
-    assert result.share == 0
+def test_a_batch_with_other_bytes(quantised, here, shape, activations, per_channel):
+    assert_integers(quantised(classifier(shape), activations=activations, per_channel=per_channel), here)
 
 
 def test_bounds_of_a_layer_are_those_of_its_bytes(written, here):

@@ -51,7 +51,7 @@ def test_a_sequence_of_any_length(compiled, steps):
 
 def test_sequences_of_different_lengths_and_peepholes(compiled):
     x = drawn(9, 7, 3, 4)
-    model = operator("LSTM", x.shape, 33, ("P", "initial_h"), (3, 7, 1), direction="bidirectional")
+    model = operator("LSTM", x.shape, 17, ("P", "initial_h"), (3, 7, 1), direction="bidirectional")
     assert_equal(compiled(model, x), expected(model, x))
 
 
@@ -132,7 +132,7 @@ def test_an_lstm_on_8_bit_weights_rounds_its_states(compiled, quantised, cpu, fl
 def test_an_lstm_on_8_bit_weights_with_lengths_first_states_and_peepholes(compiled, quantised):
     x = drawn(9, 7, 3, 4)
     given = ("P", "initial_h", "initial_c")
-    model = quantised(x.shape, 33, QuantType.QInt8, given=given, lengths=(3, 6, 1), direction="bidirectional", clip=0.9)
+    model = quantised(x.shape, 17, QuantType.QInt8, given=given, lengths=(3, 6, 1), direction="bidirectional", clip=0.9)
     for output, truth in zip(compiled(model, x), expected(model, x), strict=True):
         np.testing.assert_allclose(output, truth, atol=3e-3)  # a step of a state, where a sum lies between two
 
