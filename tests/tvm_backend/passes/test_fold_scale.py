@@ -83,7 +83,7 @@ def test_output_used_once_inside() -> None:
     assert folded(net, x, net.op("Add", x, net.given(np.float32(1)))) == {_CONV: 1, "relax.add": 1}
 
 
-@pytest.mark.parametrize(("shape", "kind"), [((1, 1, 6, 6), "Mul"), ((8, 6, 6), "Mul"), ((1, 8, 1, 1), "Pow")])
+@pytest.mark.parametrize(("shape", "kind"), [((8, 6, 6), "Mul"), ((1, 8, 1, 1), "Pow")])
 def test_constants_that_are_no_factor_of_a_channel_stay(shape: tuple[int, ...], kind: str) -> None:
     net = network()
     counts = folded(net, net.op(kind, net.op("Abs", net.conv("x", 3, 8, bias=False)), net.factors(*shape)))

@@ -218,18 +218,3 @@ def test_a_gpu_has_the_storages_of_tvm():
         int(value.args[1]) for value in values(lowered(chain, target=gpu)) if op_name(value) == "relax.vm.alloc_tensor"
     ]
     assert len(offsets) == 6 and not any(offsets)
-
-
-def test_a_function_with_branches_has_the_storages_of_tvm():
-    data = relax.Var("x", relax.TensorType(IMAGE, "float32"))
-    condition = relax.Var("c", relax.TensorType((), "bool"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [data, condition]):
-        less = builder.emit(_OP.negative(data))
-        builder.emit_func_output(builder.emit(relax.If(condition, _OP.abs(_OP.negative(less)), less)))
-    with _TARGET, tvm.transform.PassContext(opt_level=3):
-        main = machine(finish(relax.transform.LegalizeOps()(builder.get()), _TARGET))["main"]
-    image = np.random.default_rng(0).uniform(-1, 1, IMAGE).astype("float32")
-    for chosen, wanted in ((True, np.abs(image)), (False, -image)):
-        result = main(tvm.runtime.tensor(image), tvm.runtime.tensor(np.array(chosen)))
-        np.testing.assert_array_equal(result.numpy(), wanted)
