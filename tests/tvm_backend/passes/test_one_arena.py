@@ -75,6 +75,12 @@ def several_results(emit, x):
     return emit(relax.TupleGetItem(pair, 1)), emit(_OP.square(emit(relax.TupleGetItem(pair, 0))))
 
 
+def reshaped(emit, x):
+    turned = emit(_OP.reshape(emit(_OP.abs(x)), (8, 32)))
+    back = emit(_OP.reshape(emit(_OP.negative(turned)), IMAGE))
+    return emit(_OP.square(emit(_OP.negative(back)))), turned
+
+
 def wanted_several(x):
     order = np.argsort(x, axis=-1, kind="stable")[..., :3]
     return [order, np.take_along_axis(x, order, -1) ** 2]
@@ -89,6 +95,7 @@ NETWORKS = [
     (input_and_constant, lambda x: [x, np.ones(3, "float32"), -(x**2)]),
     (sorted_middle, lambda x: [-np.sort(x, -1)]),
     (several_results, wanted_several),
+    (reshaped, lambda x: [x**2, x.reshape(8, 32)]),
 ]
 
 

@@ -10,9 +10,7 @@ import tvm
 from tvm import relax
 
 from autotune.tvm_backend.passes.permutations import sink_permutations
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.passes.rows import name_layer_norms, replace_row_operators, softmax
-from autotune.tvm_backend.search.tasks import extract_tasks
 
 from .conftest import function
 
@@ -98,9 +96,3 @@ def test_a_softmax_of_large_and_infinite_values(target):
     data[1, 5] = -200.0
     rows = machine["main"](tvm.runtime.tensor(data)).numpy()
     np.testing.assert_array_equal(rows, [[0.5, 0.5] + [0.0] * 14, [0.0] * 5 + [1.0] + [0.0] * 10])
-
-
-def test_a_softmax_is_no_task(target):
-    module = function(lambda emit, x: _OP.permute_dims(emit(_OP.nn.softmax(x, -1))), (64, 96))
-    tasks = extract_tasks(prepare(module, target), target)
-    assert [task.spec.name for task in tasks] == ["transpose"]

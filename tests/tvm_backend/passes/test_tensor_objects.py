@@ -1,37 +1,16 @@
-"""A call of a model makes few tensor objects, and computes what it did."""
+"""A call of a model makes few tensor objects. What it computes is in `test_one_arena`."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 import tvm
-from tvm import relax
 
 from autotune.tvm_backend.passes.rewrite import op_name, variables
 from autotune.tvm_backend.passes.tensor_objects import share_objects
 
-from .test_one_arena import chain, lowered, machine, outputs, values
+from .test_one_arena import chain, lowered, values
 
-_OP = relax.op
 SMALL = (2, 8)
-LARGE = (1 << 15, 1)
 OPEN = (tvm.tirx.Var("n", "int64"), 2)
-
-
-def reshaped(emit, x):
-    turned = emit(_OP.reshape(emit(_OP.abs(x)), tuple(reversed(x.ty.shape))))
-    back = emit(_OP.reshape(emit(_OP.negative(turned)), x.ty.shape))
-    return emit(_OP.square(emit(_OP.negative(back)))), turned
-
-
-@pytest.mark.parametrize("shape", [SMALL, LARGE])
-def test_results_stay_the_same_in_every_call(shape):
-    main = machine(lowered(reshaped, shape))["main"]
-    numbers = (0.25, 0.5)
-    results = [outputs(main, np.full(shape, number, "float32")) for number in numbers]
-    for number, (first, second) in zip(numbers, results, strict=True):
-        np.testing.assert_array_equal(first.numpy(), np.full(shape, number**2, "float32"))
-        np.testing.assert_array_equal(second.numpy(), np.full(shape[::-1], number, "float32"))
 
 
 def places(module):
