@@ -100,6 +100,11 @@ def test_small_kernels_that_need_nothing_of_each_other_are_put_beside_each_other
     assert [block.operators[0] for block in plan.blocks if block.beside] == ["conv2d_2"]
 
 
+def test_a_plan_stays_where_each_kernel_needs_the_one_before(target) -> None:
+    chain = function(lambda emit, x: relax.op.nn.softmax(emit(relax.op.mean(x, [2])), -1), IMAGE)
+    assert beside_where_small(prepare(chain, target), NOTHING, target) is NOTHING
+
+
 def test_what_a_plan_decides_stays_where_kernels_are_put_beside_each_other(branches, target) -> None:
     given = Plan(blocks=(Block(operators=("conv2d_2",), threads=1),))
     plan = beside_where_small(prepare(branches, target, plan=given), given, target)
