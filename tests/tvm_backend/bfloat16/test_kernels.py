@@ -15,9 +15,9 @@ from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
-from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
 from tests.tvm_backend.integer.conftest import cpu_target
+from tests.tvm_backend.integer.test_schedules import assert_schedules_agree
 
 _FLAGS = {DPBF16PS.name: "avx512_bf16", MULTIPLY_ADD.name: "avx2"}
 _CPUS = {DPBF16PS.name: "cooperlake", MULTIPLY_ADD.name: "x86-64-v3"}
@@ -39,8 +39,7 @@ def run(module, target):
     return numbers(tensors[-1].numpy())
 
 
-def check(module, target, expected):
-    result = run(module, target)
+def assert_close(result, expected):
     assert np.abs(result - expected).max() <= _CLOSE * expected.max()
 
 
@@ -49,16 +48,7 @@ def test_the_schedule_by_hand_and_sampled_ones_compute_the_same(target, dot):
     here = cpu_target(_CPUS[dot.name], _FLAGS[dot.name])
     shapes = (1, 6, 8, 2, 16), (2, 3, 3, 2, 8, 16, 2)
     module = convolution(*shapes, Window((6, 8), padding=(1, 1, 1, 1)), Instructions(dot.name))
-    expected = run(module, here)
-    chosen = by_hand(module)
-    (schedule,) = (item.sch for item in replay([chosen], module, here))
-    check(schedule.mod, here, expected)
-    knobs = Knobs(module, here)
-    assert knobs.find(chosen.trace) is not None
-    for sketch in range(len(knobs.sketches())):
-        applied = knobs.apply((sketch, *(len(knob.values) // 2 for knob in knobs.space.knobs[1:])))
-        assert dot.name in str(applied.schedule.trace)
-        check(applied.schedule.mod, here, expected)
+    assert_schedules_agree(module, here, dot.name, run, assert_close)
 
 
 _TILED = {
@@ -78,7 +68,7 @@ def test_tiles_compute_what_vectors_do(target, name):
     chosen = by_hand(module)
     assert "autotune_amx" in str(chosen.trace)
     (schedule,) = (item.sch for item in replay([chosen], module, here))
-    check(schedule.mod, here, expected)
+    assert_close(run(schedule.mod, here), expected)
 
 
 def test_a_name_says_the_elements_of_a_tile():

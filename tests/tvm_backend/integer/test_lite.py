@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
-import tvm
-from tvm import relax
 
-from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.export.runners import litert_runner
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer
 from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
 from tests.lite_network import Network
+from tests.tvm_backend.integer.conftest import computed
 
 pytest.importorskip("tflite")
 pytest.importorskip("ai_edge_litert")
@@ -56,29 +57,30 @@ def classifier(path):
     )
 
 
-def test_a_classifier_equals_litert(tmp_path, here):
-    from ai_edge_litert.interpreter import Interpreter
+class Outcome(NamedTuple):
+    """The names of a model's integer kernels, what it puts out, and what LiteRT does."""
 
-    path = classifier(tmp_path / "quantised.tflite")
+    kernels: list[str]
+    result: Any
+    expected: Any
+
+
+def outcome(path, target):
     model = import_flatbuffer(Flatbuffer(path), {}, {})
-    prepared = prepare(model.module, here)
-    tasks = extract_tasks(prepared, here)
+    prepared = prepare(model.module, target)
+    tasks = extract_tasks(prepared, target)
     names = sorted(task.spec.name.rstrip("0123456789_") for task in tasks)
-    assert [name for name in names if name.startswith("integer")] == [
-        "integer_conv2d",
-        "integer_conv2d",
-        "integer_conv2d_add",
-    ]
-    machine = relax.VirtualMachine(compile_tuned(prepared, [task.program for task in tasks], {}, here), tvm.cpu())
-    data = _RNG.integers(-128, 128, (1, 8, 8, 3)).astype(np.int8)
-    result = machine["main"](tvm.runtime.tensor(data)).numpy()
-    interpreter = Interpreter(str(path))
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], data)
-    interpreter.invoke()
-    expected = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    assert len(np.unique(expected)) > 4
-    assert np.abs(result.astype(int) - expected).max() <= 1
+    data = _RNG.integers(-128, 128, model.inputs[0].shape).astype(np.int8)
+    result = computed(prepared, [task.program for task in tasks], target, data)
+    (expected,) = litert_runner(path, [data], 1)()
+    assert result.shape == expected.shape and len(np.unique(expected)) > 4
+    return Outcome([name for name in names if name.startswith("integer")], result.astype(int), expected)
+
+
+def test_a_classifier_equals_litert(tmp_path, here):
+    kernels, result, expected = outcome(classifier(tmp_path / "quantised.tflite"), here)
+    assert kernels == ["integer_conv2d", "integer_conv2d", "integer_conv2d_add"]
+    assert np.abs(result - expected).max() <= 1
 
 
 def one_scale(path):
@@ -97,17 +99,9 @@ def one_scale(path):
 
 
 def test_a_single_scale_is_that_of_all_weights_whatever_its_axis(tmp_path, here):
-    from autotune.tvm_backend.export.runners import litert_runner
-
-    path = one_scale(tmp_path / "quantised.tflite")
-    prepared = prepare(import_flatbuffer(Flatbuffer(path), {}, {}).module, here)
-    programs = [task.program for task in extract_tasks(prepared, here)]
-    machine = relax.VirtualMachine(compile_tuned(prepared, programs, {}, here), tvm.cpu())
-    data = _RNG.integers(-128, 128, (1, 8, 8, 4)).astype(np.int8)
-    result = machine["main"](tvm.runtime.tensor(data)).numpy()
-    (expected,) = litert_runner(path, [data], 1)()
-    assert result.shape == expected.shape == (1, 10) and len(np.unique(expected)) > 4
-    assert np.abs(result.astype(int) - expected).max() <= 1
+    _, result, expected = outcome(one_scale(tmp_path / "quantised.tflite"), here)
+    assert result.shape == (1, 10)
+    assert np.abs(result - expected).max() <= 1
 
 
 def padded(path):
@@ -131,18 +125,6 @@ def padded(path):
 
 
 def test_what_moves_and_pads_bytes_equals_litert(tmp_path, here):
-    from ai_edge_litert.interpreter import Interpreter
-
-    path = padded(tmp_path / "quantised.tflite")
-    model = import_flatbuffer(Flatbuffer(path), {}, {})
-    prepared = prepare(model.module, here)
-    tasks = extract_tasks(prepared, here)
-    assert any(task.spec.name.startswith("integer_conv2d") for task in tasks)
-    machine = relax.VirtualMachine(compile_tuned(prepared, [task.program for task in tasks], {}, here), tvm.cpu())
-    data = _RNG.integers(-128, 128, (1, 7, 6, 3)).astype(np.int8)
-    interpreter = Interpreter(str(path))
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], data)
-    interpreter.invoke()
-    right = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    assert np.array_equal(machine["main"](tvm.runtime.tensor(data)).numpy(), right)
+    kernels, result, expected = outcome(padded(tmp_path / "quantised.tflite"), here)
+    assert kernels == ["integer_conv2d"]
+    assert np.array_equal(result, expected)

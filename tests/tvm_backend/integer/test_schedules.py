@@ -53,6 +53,30 @@ def run(module, target):
     return tensors[-1].numpy()
 
 
+def assert_schedules_agree(module, target, name, compute, assert_same):
+    """The schedule by hand is one of the space, and it and each sketch compute the same, with an intrinsic.
+
+    Args:
+        module: A program.
+        target: What it is compiled for.
+        name: The intrinsic.
+        compute: What a module computes on a target.
+        assert_same: Compares two results.
+    """
+    expected = compute(module, target)
+    chosen = by_hand(module)
+    assert name in str(chosen.trace)
+    (schedule,) = (item.sch for item in replay([chosen], module, target))
+    assert_same(compute(schedule.mod, target), expected)
+    knobs = Knobs(module, target)
+    assert knobs.find(chosen.trace) is not None
+    assert knobs.sketches()
+    for sketch in range(len(knobs.sketches())):
+        applied = knobs.apply((sketch, *(len(knob.values) // 2 for knob in knobs.space.knobs[1:])))
+        assert name in str(applied.schedule.trace)
+        assert_same(compute(applied.schedule.mod, target), expected)
+
+
 @pytest.mark.parametrize("make, dot", [*((convolution, dot) for dot in DOTS), (depthwise, DEPTHWISE)])
 def test_the_schedule_by_hand_and_sampled_ones_compute_the_same(target, make, dot):
     flags = {_FLAGS.get(feature, feature) for feature in dot.features}
@@ -62,16 +86,8 @@ def test_the_schedule_by_hand_and_sampled_ones_compute_the_same(target, make, do
     program, _ = make(dot)
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     expected = run(module, here)
-    chosen = by_hand(module)
-    (schedule,) = (item.sch for item in replay([chosen], module, here))
     assert 0 < expected.min() < expected.max() <= 250
-    assert np.array_equal(run(schedule.mod, here), expected)
-    knobs = Knobs(module, here)
-    assert knobs.find(chosen.trace) is not None
-    for sketch in range(len(knobs.sketches())):
-        applied = knobs.apply((sketch, *(len(knob.values) // 2 for knob in knobs.space.knobs[1:])))
-        assert dot.name in str(applied.schedule.trace)
-        assert np.array_equal(run(applied.schedule.mod, here), expected)
+    assert_schedules_agree(module, here, dot.name, run, np.testing.assert_array_equal)
 
 
 @pytest.mark.parametrize("extents", [(7, 7, 8), (14, 14, 16), (1, 49, 32), (5, 3, 12)])

@@ -36,15 +36,19 @@ class Net:
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
+    def factors(self, *shape: int) -> str:
+        """A constant of positive numbers."""
+        return self.given(self._rng.uniform(0.5, 1.5, shape).astype(np.float32))
+
     def op(self, kind: str, *inputs: str, **attrs: Any) -> str:
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attrs))
         return name
 
-    def conv(self, x: str, inputs: int, outputs: int, kernel: int = 3, **attrs: Any) -> str:
+    def conv(self, x: str, inputs: int, outputs: int, kernel: int = 3, *, bias: bool = True, **attrs: Any) -> str:
         weight = self.constant(outputs, inputs // attrs.get("group", 1), kernel, kernel)
         attrs.setdefault("pads", [kernel // 2] * 4)
-        return self.op("Conv", x, weight, self.constant(outputs), **attrs)
+        return self.op("Conv", x, weight, *([self.constant(outputs)] if bias else []), **attrs)
 
     def model(self, *outputs: str) -> Any:
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
@@ -57,7 +61,7 @@ Build = Callable[[Net], str]
 
 
 def imported(model: Any) -> Any:
-    """The model as `pack_layouts` gets it."""
+    """The model as the passes over images get it."""
     folding = [_PASSES.DecomposeOpsForInference(), _PASSES.CanonicalizeBindings(), _PASSES.FoldConstant()]
     shapes = {item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in model.graph.input}
     return tvm.transform.Sequential(folding)(import_graph(model, shapes, dict.fromkeys(shapes, "float32")))

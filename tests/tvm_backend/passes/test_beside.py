@@ -19,6 +19,8 @@ from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.search.tasks import task_weights
 from autotune.tvm_backend.threads.beside import JOINED
 
+from .conftest import function
+
 IMAGE = (1, 16, 10, 10)
 BESIDE = Plan(blocks=(Block(operators=("conv2d_1",)), Block(operators=("conv2d_2",), beside=True)))
 
@@ -27,21 +29,28 @@ BESIDE = Plan(blocks=(Block(operators=("conv2d_1",)), Block(operators=("conv2d_2
 def branches() -> Any:
     """Two convolutions of one image, and one of both results."""
     draw = np.random.default_rng(0)
-    builder = relax.BlockBuilder()
-    emit = builder.emit
-    x = relax.Var("x", relax.TensorType(IMAGE, "float32"))
 
-    def convolution(data: Any, size: int) -> Any:
-        inputs = int(data.ty.shape.values[1])
-        weight = relax.const(draw.standard_normal((16, inputs, size, size)).astype("float32"))
-        return emit(relax.op.nn.relu(emit(relax.op.nn.conv2d(data, weight, padding=size // 2))))
+    def build(emit: Any, x: Any) -> Any:
+        def convolution(data: Any, size: int) -> Any:
+            inputs = int(data.ty.shape.values[1])
+            weight = relax.const(draw.standard_normal((16, inputs, size, size)).astype("float32"))
+            return emit(relax.op.nn.relu(emit(relax.op.nn.conv2d(data, weight, padding=size // 2))))
 
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            both = emit(relax.op.concat([convolution(x, 1), convolution(x, 3)], 1))
-            out = builder.emit_output(convolution(both, 3))
-        builder.emit_func_output(out)
-    return builder.get()
+        return convolution(emit(relax.op.concat([convolution(x, 1), convolution(x, 3)], 1)), 3)
+
+    return function(build, IMAGE)
+
+
+@pytest.fixture(scope="module")
+def beside(branches, target) -> Any:
+    """The first two convolutions beside each other."""
+    return prepare(branches, target, plan=BESIDE)
+
+
+@pytest.fixture(scope="module")
+def apart(branches, target) -> Any:
+    """One convolution after the other."""
+    return prepare(branches, target)
 
 
 def outputs(module: Any, target: Any) -> Any:
@@ -55,51 +64,45 @@ def joined_kernels(module: Any, target: Any) -> dict[str, list[list[Any]]]:
     return {name.name_hint: function.attrs[JOINED] for name, function in programs if JOINED in (function.attrs or {})}
 
 
-def test_kernels_beside_each_other_are_one_kernel(branches, target) -> None:
-    (members,) = joined_kernels(prepare(branches, target, plan=BESIDE), target).values()
+def test_kernels_beside_each_other_are_one_kernel_which_computes_the_same(beside, apart, target) -> None:
+    (members,) = joined_kernels(beside, target).values()
     assert [str(name).startswith("fused_conv2d") for name, _ in members] == [True, True]
-    assert not joined_kernels(prepare(branches, target), target)
+    assert not joined_kernels(apart, target)
+    np.testing.assert_array_equal(outputs(beside, target), outputs(apart, target))
 
 
-def test_they_compute_what_they_compute_one_after_another(branches, target) -> None:
-    alone = outputs(prepare(branches, target), target)
-    np.testing.assert_array_equal(outputs(prepare(branches, target, plan=BESIDE), target), alone)
+def test_they_are_tuned_as_if_they_were_apart(beside, apart, target) -> None:
+    assert task_weights(beside, target) == task_weights(apart, target)
+    assert len(task_weights(apart, target)) >= 3
 
 
-def test_they_are_tuned_as_if_they_were_apart(branches, target) -> None:
-    both = [task_weights(prepare(branches, target, plan=plan), target) for plan in (NOTHING, BESIDE)]
-    assert both[0] == both[1]
-
-
-def test_the_plan_of_the_network_has_them_as_blocks(branches, target) -> None:
-    plan = plan_of(prepare(branches, target, plan=BESIDE), target, {}, {}, "")
-    beside = [block.operators[0] for block in plan.blocks if block.beside]
-    assert beside == ["conv2d_2"]
+def test_the_plan_of_the_network_has_them_as_blocks(branches, beside, target) -> None:
+    plan = plan_of(beside, target, {}, {}, "")
+    assert [block.operators[0] for block in plan.blocks if block.beside] == ["conv2d_2"]
     one, other = (block.facts for block in plan.blocks if block.operators[0] in ("conv2d_1", "conv2d_2"))
     assert one is not None and other is not None
     assert one.reads == other.reads
     assert one.writes[0].offset != other.writes[0].offset
+    again = plan_of(prepare(branches, target, plan=plan.decisions()), target, {}, {}, "")
+    assert again == plan, "a plan that was printed is followed"
 
 
-def test_a_plan_that_was_printed_is_followed(branches, target) -> None:
-    first = plan_of(prepare(branches, target, plan=BESIDE), target, {}, {}, "")
-    again = plan_of(prepare(branches, target, plan=first.decisions()), target, {}, {}, "")
-    assert again == first
-
-
-def test_the_work_of_a_joined_kernel_is_that_of_its_kernels(branches, target) -> None:
-    prepared = prepare(branches, target, plan=BESIDE)
-    ((name, members),) = joined_kernels(prepared, target).items()
-    work = kernel_work(prepared, {}, target)
+def test_the_work_of_a_joined_kernel_is_that_of_its_kernels(beside, target) -> None:
+    ((name, members),) = joined_kernels(beside, target).items()
+    work = kernel_work(beside, {}, target)
     assert work[name].gflop == pytest.approx(sum(work[str(member)].gflop for member, _ in members))
     assert work[name].bytes == sum(work[str(member)].bytes for member, _ in members)
+    assert work[name].gflop > 0
 
 
-def test_small_kernels_that_need_nothing_of_each_other_are_put_beside_each_other(branches, target) -> None:
-    prepared = prepare(branches, target)
-    plan = beside_where_small(prepared, NOTHING, target)
+def test_small_kernels_that_need_nothing_of_each_other_are_put_beside_each_other(apart, target) -> None:
+    plan = beside_where_small(apart, NOTHING, target)
     assert [block.operators[0] for block in plan.blocks if block.beside] == ["conv2d_2"]
-    assert task_weights(prepare(branches, target, plan=plan), target) == task_weights(prepared, target)
+
+
+def test_a_plan_stays_where_each_kernel_needs_the_one_before(target) -> None:
+    chain = function(lambda emit, x: relax.op.nn.softmax(emit(relax.op.mean(x, [2])), -1), IMAGE)
+    assert beside_where_small(prepare(chain, target), NOTHING, target) is NOTHING
 
 
 def test_what_a_plan_decides_stays_where_kernels_are_put_beside_each_other(branches, target) -> None:
@@ -111,23 +114,19 @@ def test_what_a_plan_decides_stays_where_kernels_are_put_beside_each_other(branc
 
 
 @pytest.mark.parametrize(
-    ("blocks", "message"),
+    ("operators", "message"),
     [
-        (("conv2d_2", "conv2d_3"), r"block 2 \(conv2d_3\): it cannot run beside a block whose result it needs"),
-        (("conv2d_1", "relu_1"), r"block 2 \(relu_1\): it cannot run beside"),
+        (["conv2d_2", "conv2d_3"], r"block 2 \(conv2d_3\): it cannot run beside a block whose result it needs"),
+        (["conv2d_1", "relu_1"], r"block 2 \(relu_1\): it cannot run beside"),
+        (["conv2d_1", "conv2d_3", "conv2d_2"], r"block 2 \(conv2d_3\)"),  # it needs the third
     ],
 )
-def test_blocks_that_need_each_other_are_refused(branches, target, blocks, message) -> None:
-    first, second = blocks
-    plan = Plan(blocks=(Block(operators=(first,)), Block(operators=(second,), beside=True)))
+def test_blocks_that_need_each_other_are_refused(branches, target, operators, message) -> None:
+    first, second, *others = operators
+    blocks = [Block(operators=(first,)), Block(operators=(second,), beside=True)]
+    plan = Plan(blocks=(*blocks, *(Block(operators=(name,)) for name in others)))
     with pytest.raises(BadInput, match=message):
         prepare(branches, target, plan=plan)
-
-
-def test_a_block_cannot_run_beside_one_that_comes_before_what_it_needs(branches, target) -> None:
-    blocks = (Block(operators=("conv2d_1",)), Block(operators=("conv2d_3",), beside=True))
-    with pytest.raises(BadInput, match=r"block 2 \(conv2d_3\)"):
-        prepare(branches, target, plan=Plan(blocks=(*blocks, Block(operators=("conv2d_2",)))))
 
 
 def test_a_gpu_runs_nothing_beside_each_other(branches) -> None:

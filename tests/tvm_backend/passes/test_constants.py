@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from tvm import relax
 
-from autotune.tvm_backend.passes.constants import fold_constants
+from autotune.tvm_backend.passes.constants import drop_empty_parts, fold_constants
 
 _OP = relax.op
 
@@ -67,3 +68,31 @@ def test_a_function_without_them_stays_as_it_is(rewritten):
         return module
 
     assert rewritten(fold, lambda emit, x: _OP.negative(x), (2, 4)) == ["negative"] and same == [True]
+
+
+EMPTY = relax.const(np.zeros((1, 0), np.float32))
+
+
+def with_empty(emit, x, _):
+    return _OP.exp(emit(_OP.concat([x, EMPTY], axis=1)))
+
+
+def with_empty_and_another(emit, x, const):
+    return _OP.exp(emit(_OP.concat([x, EMPTY, const(1, 4)], axis=1)))
+
+
+def with_computed_one(emit, x, _):
+    return _OP.exp(emit(_OP.concat([x, emit(_OP.strided_slice(x, [1], [0], [0]))], axis=1)))
+
+
+@pytest.mark.parametrize(
+    ("build", "left"),
+    [
+        (with_empty, ["exp"]),
+        (with_empty_and_another, ["concat", "exp"]),
+        (with_computed_one, ["exp"]),
+        (lambda _, x, const: _OP.concat([x, const(1, 1)], axis=1), ["concat"]),
+    ],
+)
+def test_parts_without_elements_are_left_out_of_concatenations(rewritten, const, build, left):
+    assert rewritten(drop_empty_parts, lambda emit, x: build(emit, x, const), (1, 3)) == left

@@ -62,6 +62,10 @@ def placed():
     return check
 
 
+def joined(emit, x):
+    return _OP.sigmoid(emit(_OP.concat([emit(_OP.exp(x)), emit(_OP.sin(x))], axis=1)))
+
+
 def test_parts_that_kernels_compute_are_not_copied(placed):
     def build(emit, x, y):
         return _OP.sigmoid(emit(_OP.concat([emit(_OP.exp(x)), emit(_OP.sin(y)), emit(_OP.cos(x))], axis=1)))
@@ -85,26 +89,25 @@ def test_slices_are_read_where_they_lie_and_together_are_the_whole(placed):
         halves = [emit(_OP.strided_slice(whole, [1], [at], [at + 2])) for at in (0, 2)]
         return _OP.sin(emit(_OP.concat([*halves, emit(_OP.cos(halves[1]))], axis=1)))
 
+    def again(emit, x):
+        return _OP.sin(emit(_OP.concat([emit(_OP.strided_slice(x, [1], [at], [at + 2])) for at in (0, 2)], axis=1)))
+
     assert placed(build, IMAGE) == ["tir_exp", "tir_cos", "tir_sin"]
+    assert placed(again, IMAGE) == ["tir_sin"]
 
 
-def test_slices_that_make_up_one_tensor_are_that_tensor(placed):
-    def build(emit, x):
-        halves = [emit(_OP.strided_slice(x, [1], [at], [at + 2])) for at in (0, 2)]
-        return _OP.sin(emit(_OP.concat(halves, axis=1)))
-
-    assert placed(build, IMAGE) == ["tir_sin"]
-
-
-@pytest.mark.parametrize(("begin", "end"), (([2, 1], [4, 3]), ([-3, 0], [3, 3]), ([-9, 0], [3, 3]), ([0, 2], [4, 3])))
-def test_any_other_slice_is_right(begin, end, placed):
+@pytest.mark.parametrize(
+    ("begin", "end", "kernels"),
+    [([2, 1], [4, 3], 1), ([0, 2], [4, 3], 1), ([-3, 0], [3, 3], 2), ([-9, 0], [3, 3], 2)],
+)
+def test_a_slice_of_whole_channels_alone_is_read_where_it_lies(begin, end, kernels, placed):
     def build(emit, x):
         return _OP.sin(emit(_OP.strided_slice(emit(_OP.exp(x)), [1, 2], begin, end)))
 
-    placed(build, IMAGE)
+    assert len(placed(build, IMAGE)) == kernels
 
 
-@pytest.mark.parametrize("axis", (1, 2, -1))
+@pytest.mark.parametrize("axis", (1, -1))
 def test_a_concatenation_can_be_a_part(axis, placed):
     def build(emit, x):
         inner = emit(_OP.concat([emit(_OP.exp(x)), emit(_OP.cos(x))], axis))
@@ -125,10 +128,8 @@ _MAKES = {
 
 @pytest.mark.parametrize("made", _MAKES)
 def test_a_part_that_no_kernel_can_place_is_copied(made, placed):
-    def build(emit, x):
-        return _OP.sin(emit(_OP.concat(_MAKES[made](emit, x), axis=1)))
-
-    placed(build, IMAGE)
+    (called,) = placed(lambda emit, x: _OP.sin(emit(_OP.concat(_MAKES[made](emit, x), axis=1))), IMAGE)
+    assert "concatenate" in called
 
 
 def test_a_part_of_two_concatenations_lies_in_the_first(placed):
@@ -143,10 +144,7 @@ def test_a_part_of_two_concatenations_lies_in_the_first(placed):
 
 
 def test_parts_that_lie_apart_are_copied(placed):
-    def build(emit, x):
-        return _OP.sin(emit(_OP.concat([emit(_OP.exp(x)), emit(_OP.cos(x))], axis=1)))
-
-    assert "parts_together" not in placed(build, (2, *IMAGE[1:]))
+    assert "concatenate" in " ".join(placed(joined, (2, *IMAGE[1:])))
 
 
 def test_a_part_that_is_returned_has_memory_of_its_own(placed):
@@ -204,15 +202,12 @@ def test_random_networks_compute_the_same(seed, placed):
 
 
 def test_each_function_of_a_module_is_served():
-    def build(emit, x):
-        return _OP.sigmoid(emit(_OP.concat([emit(_OP.exp(x)), emit(_OP.sin(x))], axis=1)))
-
     shapes = [IMAGE, (1, 4, 2, 2)]
     joiner = Joiner()
     for at, shape in enumerate(shapes):
-        joiner.add(f"entry{at}", place_parts(function(build, shape)))
+        joiner.add(f"entry{at}", place_parts(function(joined, shape)))
     module = lowered(joiner.module())
     for at, shape in enumerate(shapes):
         assert kernels(module, f"entry{at}")[-1].startswith("tir_sigmoid") and len(kernels(module, f"entry{at}")) == 3
-        wanted = run(lowered(function(build, shape)), [shape])
+        wanted = run(lowered(function(joined, shape)), [shape])
         np.testing.assert_array_equal(run(module, [shape], f"entry{at}"), wanted)

@@ -5,46 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from autotune import strategies
-from autotune.strategies import samplers
-from autotune.tvm_backend.kernels.compile import build_candidate
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.passes.layout import pack_layouts
 from autotune.tvm_backend.passes.pixel_tiles import padded_pixels
 from autotune.tvm_backend.passes.prepare import prepare
-from autotune.tvm_backend.search.knobs import Knobs
-from autotune.tvm_backend.search.propose import Request, propose
 from autotune.tvm_backend.search.tasks import extract_tasks
 
 from .packed_nets import Net, assert_same, imported, operators
-from .test_winograd import outputs_of
+from .test_winograd import assert_candidates_agree, last_block
 
 AVX2 = (8, 16)
 AVX512 = (16, 32)
 
 
-@pytest.mark.parametrize("size", [(7, 7), (11, 11), (13, 13), (1, 49), (7, 13)])
-def test_few_registers_have_no_good_tile_for_an_odd_image(size: tuple[int, int]) -> None:
-    pixels = size[0] * size[1]
-    assert pixels < padded_pixels(size, 256, 16, AVX2) <= 1.1 * pixels
+def test_few_registers_have_no_good_tile_for_an_odd_image() -> None:
+    for size in [(7, 7), (11, 11), (13, 13), (1, 49), (7, 13)]:
+        pixels = size[0] * size[1]
+        assert pixels < padded_pixels(size, 256, 16, AVX2) <= 1.1 * pixels, size
 
 
-@pytest.mark.parametrize("size", [(5, 5), (6, 6), (8, 8), (12, 12), (14, 14), (28, 28), (9, 9), (27, 27), (7, 8)])
-def test_an_image_with_a_good_tile_stays_as_it_is(size: tuple[int, int]) -> None:
-    assert padded_pixels(size, 256, 16, AVX2) == 0
-
-
-@pytest.mark.parametrize("size", [(7, 7), (13, 13)])
-def test_a_tile_has_as_many_pixels_as_the_registers_hold(size: tuple[int, int]) -> None:
-    assert padded_pixels(size, 256, 16, AVX512) == 0
-
-
-def test_a_small_or_a_large_image_stays_as_it_is() -> None:
-    assert padded_pixels((1, 1), 256, 16, AVX2) == 0  # one pixel more would be twice the work
-    assert padded_pixels((13, 13), 2048, 16, AVX2) == 0  # the sums would leave the caches
+def test_an_image_with_a_good_tile_stays_as_it_is() -> None:
+    for size in [(5, 5), (6, 6), (8, 8), (12, 12), (14, 14), (28, 28), (9, 9), (27, 27), (7, 8)]:
+        assert padded_pixels(size, 256, 16, AVX2) == 0, size
+    for size in [(7, 7), (13, 13)]:
+        assert padded_pixels(size, 256, 16, AVX512) == 0, "a tile has as many pixels as the registers hold"
+    assert padded_pixels((1, 1), 256, 16, AVX2) == 0, "one pixel more would be twice the work"
+    assert padded_pixels((13, 13), 2048, 16, AVX2) == 0, "the sums would leave the caches"
 
 
 def rows(net: Net, *shape: int) -> tuple[Any, Any]:
@@ -87,30 +75,9 @@ def tasks(path: Path, target: Any) -> list[Any]:
     return [task for task in extracted if task.spec.name.startswith("conv2d_NCHWc")]
 
 
-def test_an_image_without_a_good_tile_becomes_a_row_of_pixels(convolution, tmp_path, target):
-    (task,) = tasks(convolution(tmp_path / "m.onnx", (1, 48, 13, 13), 64, kernel=1), target)
-    assert "image_of_pixels" in task.program.script()
-
-
-def test_every_candidate_computes_the_same_with_what_is_fused_to_it(convolution, tmp_path, target):
-    path = convolution(tmp_path / "m.onnx", (1, 48, 13, 13), 64, kernel=1, tail=True)
-    (task,) = tasks(path, target)
-    request = Request((), (), 3, None, 1)
-    proposed = propose(
-        Knobs(task.program, target), strategies.get("random"), samplers.make("greedy", 0.0, True), request
-    )
-    assert len(proposed.candidates) == 3 and not proposed.invalid
-    results = []
-    for item in proposed.candidates:
-        build_candidate(item, task.program, target, tmp_path / "c.so")
-        results.append(outputs_of(tmp_path / "c.so", task.program))
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(results[0], results[2], rtol=1e-4, atol=1e-4)
-
-
-def test_what_is_fused_to_a_convolution_is_computed_where_the_image_is_written(convolution, tmp_path, target):
+def test_candidates_compute_the_same_with_what_is_fused_where_the_image_is_written(convolution, tmp_path, target):
     (task,) = tasks(convolution(tmp_path / "m.onnx", (1, 48, 13, 13), 64, kernel=1, tail=True), target)
-    (schedule, *_) = Knobs(task.program, target).context.generate_design_space()
-    blocks = [schedule.get(block) for block in schedule.get_child_blocks(schedule.get_sblock("root"))]
-    assert blocks[-1].name_hint == "image_of_pixels"
-    assert "T.max" in blocks[-1].script()
+    assert_candidates_agree(task.program, target, tmp_path / "c.so")
+    block = last_block(task.program, target)
+    assert block.name_hint == "image_of_pixels"
+    assert "T.max" in block.script()

@@ -10,9 +10,9 @@ import tvm
 from tvm import relax
 
 from autotune.tvm_backend.passes.permutations import sink_permutations
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.passes.rows import name_layer_norms, replace_row_operators, softmax
-from autotune.tvm_backend.search.tasks import extract_tasks
+
+from .conftest import function
 
 _OP = relax.op
 _FULL = (2, 3, 48)
@@ -33,7 +33,7 @@ def written_norm(emit, x, scale, offset, *, square="power", epsilon=1e-5):
     return emit(_OP.add(emit(_OP.multiply(normal, scale)), offset))
 
 
-@pytest.mark.parametrize("shape", (_FULL, (4, 8), (64, 96), (3, 6625), (3, 60)))
+@pytest.mark.parametrize("shape", (_FULL, (4, 8), (3, 6625), (3, 60)))
 def test_a_softmax_over_the_last_dimension(replaced, shape):
     assert replaced(lambda _, x: _OP.nn.softmax(x, -1), shape) == ["softmax_rows"]
 
@@ -46,7 +46,7 @@ def test_the_lanes_of_a_sum_are_added_by_halves_and_not_one_after_another(lanes,
     assert all(f"T.vectorized({half})" in text for half in halves if half > 1)
 
 
-@pytest.mark.parametrize("shape", (_FULL, (4, 8), (64, 96)))
+@pytest.mark.parametrize("shape", (_FULL, (4, 8)))
 def test_a_layer_normalisation(replaced, const, shape):
     def build(_, x):
         return _OP.nn.layer_norm(x, const(shape[-1]), const(shape[-1]), [-1], 1e-5)
@@ -89,28 +89,10 @@ def test_rows_that_are_no_whole_vectors_or_not_contiguous_stay(replaced, shape, 
 
 
 def test_a_softmax_of_large_and_infinite_values(target):
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((2, 16), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            output = builder.emit_output(_OP.nn.softmax(x, -1))
-        builder.emit_func_output(output)
-    module = replace_row_operators(builder.get())
+    module = replace_row_operators(function(lambda _, x: _OP.nn.softmax(x, -1), (2, 16)))
     machine = relax.VirtualMachine(relax.build(module, target), tvm.cpu())
     data = np.full((2, 16), -np.inf, np.float32)
     data[0, :2] = 3e38
     data[1, 5] = -200.0
     rows = machine["main"](tvm.runtime.tensor(data)).numpy()
     np.testing.assert_array_equal(rows, [[0.5, 0.5] + [0.0] * 14, [0.0] * 5 + [1.0] + [0.0] * 10])
-
-
-def test_softmax_and_layer_normalisation_are_no_tasks(target):
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64, 96), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            soft = builder.emit(_OP.nn.softmax(x, -1))
-            output = builder.emit_output(_OP.permute_dims(soft))
-        builder.emit_func_output(output)
-    tasks = extract_tasks(prepare(builder.get(), target), target)
-    assert [task.spec.name for task in tasks] == ["transpose"]

@@ -13,6 +13,8 @@ from autotune.tvm_backend.passes.blocks import OPERATORS
 from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.passes.run_order import LEAST_MEMORY, order_kernels
 
+from .conftest import function
+
 SMALL = 4 * 64  # bytes
 LARGE = 64 * SMALL
 
@@ -20,18 +22,14 @@ LARGE = 64 * SMALL
 @pytest.fixture(scope="module")
 def branches() -> Any:
     """Two results that are small, each of a large product of the input with itself; the second product comes early."""
-    builder = relax.BlockBuilder()
-    emit = builder.emit
-    x = relax.Var("x", relax.TensorType((64, 1), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            row = emit(relax.op.permute_dims(x))
-            first = emit(relax.op.matmul(x, row))
-            second = emit(relax.op.matmul(emit(relax.op.nn.relu(x)), row))
-            sums = [emit(relax.op.sum(item, 1)) for item in (first, second)]
-            out = builder.emit_output(relax.op.matmul(*sums))
-        builder.emit_func_output(out)
-    return builder.get()
+
+    def build(emit: Any, x: Any) -> Any:
+        row = emit(relax.op.permute_dims(x))
+        first = emit(relax.op.matmul(x, row))
+        second = emit(relax.op.matmul(emit(relax.op.nn.relu(x)), row))
+        return relax.op.matmul(*(emit(relax.op.sum(item, 1)) for item in (first, second)))
+
+    return function(build, (64, 1))
 
 
 def order(prepared: Any) -> list[str]:
@@ -46,16 +44,13 @@ def test_a_large_result_is_used_before_another_one_is_computed(branches, target)
 
 
 def test_a_result_of_several_that_was_read_is_not_kept_to_the_end(target) -> None:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64, 2), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            halves = builder.emit(relax.op.split(x, 2, 1))
-            wide = builder.emit(relax.op.matmul(halves[0], builder.emit(relax.op.permute_dims(halves[1]))))
-            narrow = builder.emit(relax.op.sum(wide, 1))
-            out = builder.emit_output(relax.op.matmul(relax.op.expand_dims(narrow, 1), relax.op.expand_dims(narrow, 0)))
-        builder.emit_func_output(out)
-    prepared = prepare(builder.get(), target)
+    def build(emit: Any, x: Any) -> Any:
+        halves = emit(relax.op.split(x, 2, 1))
+        wide = emit(relax.op.matmul(halves[0], emit(relax.op.permute_dims(halves[1]))))
+        narrow = emit(relax.op.sum(wide, 1))
+        return relax.op.matmul(relax.op.expand_dims(narrow, 1), relax.op.expand_dims(narrow, 0))
+
+    prepared = prepare(function(build, (64, 2)), target)
     both = 2 * SMALL  # as much as the input, which is there all the time
     assert prepared["main"].attrs[LEAST_MEMORY] == both + both + LARGE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -65,88 +66,92 @@ def network():
     return builder.get()
 
 
-def folded(module):
+@pytest.fixture(scope="module")
+def plain(network):
+    """The network with its batch normalisation as sums and products."""
     passes = relax.transform
-    return tvm.transform.Sequential([passes.DecomposeOpsForInference(), passes.FoldConstant()])(module)
+    return tvm.transform.Sequential([passes.DecomposeOpsForInference(), passes.FoldConstant()])(network)
 
 
 def run(module):
     x = np.random.default_rng(1).normal(size=(1, 16, SIZE, SIZE)).astype("float32")
-    machine = relax.VirtualMachine(relax.build(module, tvm.target.Target("llvm")), tvm.cpu())
-    return machine["main"](tvm.runtime.tensor(x)).numpy()
+    target = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    return relax.VirtualMachine(relax.build(module, target), tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
 
 
-@pytest.mark.parametrize(("lower", "least", "most"), [(half_precision, 1e-6, 5e-3), (bfloat16, 1e-3, 2e-2)])
-def test_what_is_computed_is_as_exact_as_the_type_is(network, lower, least, most):
-    wanted = run(network)
-    output = run(lower(folded(network)))
+@pytest.fixture(scope="module")
+def wanted(network):
+    return run(network)
+
+
+def calls(module):
+    return [item.value for block in module["main"].body.blocks for item in block.bindings if op_name(item.value)]
+
+
+@pytest.mark.parametrize(
+    ("lower", "dtype", "least", "most"),
+    [(half_precision, "float16", 1e-6, 5e-3), (bfloat16, "bfloat16", 1e-3, 2e-2)],
+)
+def test_operands_have_16_bits_with_the_channels_innermost_and_sums_are_fp32(plain, wanted, lower, dtype, least, most):
+    module = lower(plain)
+    output = run(module)
     assert output.dtype == np.float32
     assert least < np.abs(output - wanted).max() / np.abs(wanted).max() < most
-
-
-@pytest.mark.parametrize(("lower", "dtype"), [(half_precision, "float16"), (bfloat16, "bfloat16")])
-def test_operands_have_16_bits_with_the_channels_innermost_and_sums_are_fp32(network, lower, dtype):
-    blocks = lower(folded(network))["main"].body.blocks
-    calls = [item.value for block in blocks for item in block.bindings if op_name(item.value)]
-    heavy = [call for call in calls if op_name(call) in ("relax.nn.conv2d", "relax.matmul")]
+    heavy = [call for call in calls(module) if op_name(call) in ("relax.nn.conv2d", "relax.matmul")]
     assert len(heavy) == 4
     for call in heavy:
         assert {str(argument.ty.dtype) for argument in call.args} == {dtype}
         assert str(call.ty.dtype) == "float32"
     assert {str(call.attrs.data_layout) for call in heavy[:3]} == {"NHWC"}
-    assert op_name(calls[-1]) == "relax.matmul", "no digits of the result are lost"
+    assert op_name(calls(module)[-1]) == "relax.matmul", "no digits of the result are lost"
 
 
-def test_a_model_of_fp16_is_not_computed_in_bf16(network):
-    half = half_precision(folded(network))
+def test_a_model_of_fp16_is_not_computed_in_bf16(plain):
+    half = half_precision(plain)
     with pytest.raises(BadInput, match="tensors of float16"):
         bfloat16(half)
 
 
-def test_in_tf32_everything_stays_float32_with_the_channels_innermost(network):
-    module = channels_last(folded(network))
-    calls = [item.value for block in module["main"].body.blocks for item in block.bindings if op_name(item.value)]
-    assert {str(call.ty.dtype) for call in calls} == {"float32"}
-    images = [call for call in calls if op_name(call) == "relax.nn.conv2d"]
+def test_in_tf32_everything_stays_float32_with_the_channels_innermost(plain, wanted):
+    module = channels_last(plain)
+    assert {str(call.ty.dtype) for call in calls(module)} == {"float32"}
+    images = [call for call in calls(module) if op_name(call) == "relax.nn.conv2d"]
     assert len(images) == 3
     assert {str(call.attrs.data_layout) for call in images} == {"NHWC"}
-    assert np.allclose(run(module), run(network), rtol=1e-4, atol=1e-5)
+    assert np.allclose(run(module), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_in_tf32_products_have_tasks_of_their_own(network):
-    tasks = {
-        precision: {
-            task.spec.hash: tf32.is_allowed(task.program)
-            for task in extract_tasks(prepare(network, gpu("sm_80"), precision=precision), gpu("sm_80"))
-        }
+    plain, tf32_tasks = (
+        extract_tasks(prepare(network, gpu("sm_80"), precision=precision), gpu("sm_80"))
         for precision in ("fp32", "tf32")
-    }
-    assert not any(tasks["fp32"].values())
-    assert sum(tasks["tf32"].values()) == 3, "two convolutions and a product, but no depthwise convolution"
-    assert not {task for task, allowed in tasks["tf32"].items() if allowed} & set(tasks["fp32"])
-
-
-def test_batch_normalisation_costs_a_gpu_one_addition(network):
-    names = [task.spec.name for task in extract_tasks(prepare(network, gpu("sm_80")), gpu("sm_80"))]
-    assert "conv2d_add_relu" in names
+    )
+    assert not any(tf32.is_allowed(task.program) for task in plain)
+    allowed = {task.spec.hash for task in tf32_tasks if tf32.is_allowed(task.program)}
+    assert len(allowed) == 3, "two convolutions and a product, but no depthwise convolution"
+    assert not allowed & {task.spec.hash for task in plain}
+    names = [task.spec.name for task in plain]
+    assert "conv2d_add_relu" in names, "batch normalisation costs one addition"
     assert not any("divide" in name for name in names)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@lru_cache
+def dense(network, arch):
+    """The program of a convolution in fp16 with what is fused to it."""
+    tasks = extract_tasks(prepare(network, gpu(arch), precision="fp16"), gpu(arch))
+    return next(task.program for task in tasks if re.match(r"conv2d\d*_cast\d*_add", task.spec.name))
+
+
+@pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
+@pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.slow), "sm_90"])
 def test_candidates_run_on_tensor_cores(network, arch, tmp_path, monkeypatch):
-    if runtime.nvcc() is None:
-        pytest.skip("no nvcc")
-    target = gpu(arch)
-    prepared = prepare(network, target, precision="fp16")
-    tasks = {task.spec.name: task for task in extract_tasks(prepared, target)}
-    dense = next(task for name, task in tasks.items() if re.match(r"conv2d\d*_cast\d*_add", name))
-    applied = any_valid(Knobs(dense.program, target))
+    applied = any_valid(Knobs(dense(network, arch), gpu(arch)))
     sources = []
     compile_source = compiler.compile_source
     monkeypatch.setattr(
         compiler, "compile_source", lambda source, *rest: sources.append(source) or compile_source(source, *rest)
     )
-    build_library(applied.schedule.mod, target, tmp_path / "kernel.so")
+    build_library(applied.schedule.mod, gpu(arch), tmp_path / "kernel.so")
     assert "wmma::mma_sync" in sources[0] or "mma.sync" in sources[0]
     (code,) = cubin.find((tmp_path / "kernel.so").read_bytes())
     assert code.arch == arch
@@ -154,15 +159,13 @@ def test_candidates_run_on_tensor_cores(network, arch, tmp_path, monkeypatch):
 
 def test_candidates_for_tensor_cores_survive_being_written_down(network):
     target = gpu("sm_90")
-    tasks = extract_tasks(prepare(network, target, precision="fp16"), target)
-    (dense, *_) = (task for task in tasks if re.match(r"conv2d\d*_cast\d*_add", task.spec.name))
-    knobs = Knobs(dense.program, target)
-    (candidate,) = propose(
-        knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), Request((), (), 1, None, 1)
-    ).candidates
+    program = dense(network, "sm_90")
+    request = Request((), (), 1, None, 1)
+    proposed = propose(Knobs(program, target), strategies.get("random"), samplers.make("greedy", 0.0, True), request)
+    (candidate,) = proposed.candidates
     assert "TransformLayout" in {item[0] for item in candidate.trace[0]}, "the one that TVM cannot write down itself"
     read = Candidate(candidate.hash, json.loads(json.dumps(candidate.trace)), candidate.args)
-    (again,) = replay([read], dense.program, target)
+    (again,) = replay([read], program, target)
     assert program_hash(again.sch.mod) == candidate.hash
 
 

@@ -14,13 +14,13 @@ def enlarge(net: Net, x: str, inputs: int, outputs: int, kernel: int = 2, **attr
     return net.op("ConvTranspose", x, weight, net.constant(outputs), **{"strides": [kernel] * 2, **attrs})
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(24, 24, 2), (24, 16, 3), (3, 32, 2), (16, 40, 2)])
+@pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(24, 16, 3), (3, 32, 2), (16, 40, 2)])
 def test_a_transposed_convolution_with_separate_windows(inputs: int, outputs: int, kernel: int) -> None:
     counts = check(lambda net: enlarge(net, "x", inputs, outputs, kernel), 1, inputs, 5, 7)
     assert counts["conv2d_transpose_NCHWc"] == 1
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(24, 1), (24, 3), (3, 1)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(24, 3), (3, 1)])
 def test_a_transposed_convolution_with_few_outputs(inputs: int, outputs: int) -> None:
     counts = check(lambda net: net.op("Sigmoid", enlarge(net, "x", inputs, outputs)), 1, inputs, 5, 7)
     assert (counts["conv2d_NCHWc"], counts["spread"]) == (1, 1)

@@ -25,9 +25,15 @@ def assert_equal(outputs, truths):
         np.testing.assert_allclose(output, truth, rtol=1e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize(
-    ("kind", "options"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
+    ("kind", "options", "direction"),
+    [
+        ("LSTM", {}, "bidirectional"),
+        ("LSTM", {}, "reverse"),
+        ("GRU", {}, "bidirectional"),
+        ("GRU", {"linear_before_reset": 1}, "bidirectional"),
+        ("RNN", {}, "forward"),
+    ],
 )
 def test_each_operator_in_each_direction_with_first_states(compiled, kind, options, direction):
     given = ("initial_h", "initial_c") if kind == "LSTM" else ("initial_h",)
@@ -36,7 +42,7 @@ def test_each_operator_in_each_direction_with_first_states(compiled, kind, optio
     assert_equal(compiled(model, x), expected(model, x))
 
 
-@pytest.mark.parametrize("steps", [1, 3000])
+@pytest.mark.parametrize("steps", [1, 300])
 def test_a_sequence_of_any_length(compiled, steps):
     x = drawn(9, steps, 1, 3)
     model = operator("LSTM", x.shape, 16)
@@ -45,11 +51,11 @@ def test_a_sequence_of_any_length(compiled, steps):
 
 def test_sequences_of_different_lengths_and_peepholes(compiled):
     x = drawn(9, 7, 3, 4)
-    model = operator("LSTM", x.shape, 33, ("P", "initial_h"), (3, 7, 1), direction="bidirectional")
+    model = operator("LSTM", x.shape, 17, ("P", "initial_h"), (3, 7, 1), direction="bidirectional")
     assert_equal(compiled(model, x), expected(model, x))
 
 
-def test_lengths_that_are_all_full_are_not_looked_at(compiled):
+def test_lengths_that_are_all_full_are_not_looked_at(target):
     from autotune.tvm_backend.models.onnx.importer import import_graph
 
     x = drawn(9, 7, 2, 4)
@@ -58,7 +64,7 @@ def test_lengths_that_are_all_full_are_not_looked_at(compiled):
     assert ["lengths: T.Buffer" in text for text in texts] == [False, True]
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("kind", ["LSTM", "RNN"])
 def test_sequences_as_the_first_dimension(compiled, kind):
     """ONNX Runtime has no such kernels."""
     x = drawn(9, 3, 4, 5)
@@ -80,7 +86,7 @@ def test_every_activation_and_other_ones_for_each_direction(compiled, pair):
     options = {"activations": names, "activation_alpha": alphas, "activation_beta": betas}
     options = {name: values for name, values in options.items() if values}
     x = drawn(9, 5, 1, 4)
-    model = operator("LSTM", x.shape, 20, direction="bidirectional", input_forget=1, clip=0.5, **options)
+    model = operator("LSTM", x.shape, 8, direction="bidirectional", input_forget=1, clip=0.5, **options)
     assert_equal(compiled(model, x), expected(model, x))
 
 
@@ -106,8 +112,16 @@ def quantised(tmp_path):
     return quantise
 
 
-@pytest.mark.parametrize(("weights", "per_channel"), [("QInt8", False), ("QInt8", True), ("QUInt8", False)])
-@pytest.mark.parametrize(("cpu", "flag"), [("x86-64", "sse2"), ("x86-64-v3", "avx2"), ("cascadelake", "avx512_vnni")])
+@pytest.mark.parametrize(
+    ("cpu", "flag", "weights", "per_channel"),
+    [
+        ("x86-64", "sse2", "QUInt8", False),
+        ("x86-64-v3", "avx2", "QInt8", False),
+        ("cascadelake", "avx512_vnni", "QInt8", True),
+        pytest.param("x86-64-v3", "avx2", "QInt8", True, marks=pytest.mark.slow),
+        pytest.param("cascadelake", "avx512_vnni", "QUInt8", False, marks=pytest.mark.slow),
+    ],
+)
 def test_an_lstm_on_8_bit_weights_rounds_its_states(compiled, quantised, cpu, flag, weights, per_channel):
     x = drawn(9, 9, 2, 12)
     model = quantised(x.shape, 22, QuantType[weights], per_channel, direction="bidirectional")
@@ -118,7 +132,7 @@ def test_an_lstm_on_8_bit_weights_rounds_its_states(compiled, quantised, cpu, fl
 def test_an_lstm_on_8_bit_weights_with_lengths_first_states_and_peepholes(compiled, quantised):
     x = drawn(9, 7, 3, 4)
     given = ("P", "initial_h", "initial_c")
-    model = quantised(x.shape, 33, QuantType.QInt8, given=given, lengths=(3, 6, 1), direction="bidirectional", clip=0.9)
+    model = quantised(x.shape, 17, QuantType.QInt8, given=given, lengths=(3, 6, 1), direction="bidirectional", clip=0.9)
     for output, truth in zip(compiled(model, x), expected(model, x), strict=True):
         np.testing.assert_allclose(output, truth, atol=3e-3)  # a step of a state, where a sum lies between two
 

@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from autotune.tvm_backend.kernels.compile import build_library
-from autotune.tvm_backend.threads.beside import join_loops, joined
+from autotune.tvm_backend.threads.beside import JOINED, join_loops, joined
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 
 ROWS = 20
@@ -74,6 +74,8 @@ def parallel_loops(program: Any) -> list[int]:
 )
 def test_joined_programs_compute_what_each_computes(programs, target, tmp_path) -> None:
     program = joined(NAMES, programs, [1.0, 3.0], 2)
+    assert program.attrs["tirx.is_scheduled"], "as both are"
+    assert [(str(name), int(count)) for name, count in program.attrs[JOINED]] == [("one", 2), ("other", 2)]
     library = tmp_path / "joined.so"
     build_library(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}), target, library)
     draw = np.random.default_rng(0)
@@ -85,14 +87,10 @@ def test_joined_programs_compute_what_each_computes(programs, target, tmp_path) 
         np.testing.assert_allclose(result.numpy(), plain, rtol=1e-6)
 
 
-def test_pieces_are_shared_by_work() -> None:
-    program = joined(NAMES, [in_parallel(doubled, "double")] * 2, [1.0, 3.0], 2)
-    assert parallel_loops(program) == [4 + 12]
-
-
-def test_a_program_has_no_more_pieces_than_iterations() -> None:
-    program = joined(NAMES, [in_parallel(doubled, "double")] * 2, [1.0, 3.0], 8)
-    assert parallel_loops(program) == [16 + ROWS]
+def test_pieces_are_shared_by_work_and_are_no_more_than_iterations() -> None:
+    same = [in_parallel(doubled, "double")] * 2
+    assert parallel_loops(joined(NAMES, same, [1.0, 3.0], 2)) == [4 + 12]
+    assert parallel_loops(joined(NAMES, same, [1.0, 3.0], 8)) == [16 + ROWS]
 
 
 def test_a_serial_program_is_one_piece() -> None:
