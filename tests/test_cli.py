@@ -32,11 +32,11 @@ def modules_of(*words: str) -> set[str]:
     return set(names)
 
 
-@pytest.mark.parametrize("name", cli.VERBS)
-def test_every_verb_of_the_table_loads_and_shows_its_help(name: str) -> None:
-    result = CliRunner().invoke(cli.app, [name, "--help"])
-    assert result.exit_code == 0
-    assert f"autotune {name}" in result.output.replace("root", "autotune")
+def test_every_verb_of_the_table_loads_and_shows_its_help() -> None:
+    for name in cli.VERBS:
+        result = CliRunner().invoke(cli.app, [name, "--help"])
+        assert result.exit_code == 0
+        assert f"autotune {name}" in result.output.replace("root", "autotune")
 
 
 def test_help_lists_every_verb_and_loads_none() -> None:

@@ -25,14 +25,11 @@ from autotune.storage.paths import JobPaths, Workspace
 SIMULATED = {"gpu0": DeviceSettings(), "big": DeviceSettings()}
 
 
-def test_simulated_devices_stand_beside_the_real_ones() -> None:
+def test_simulated_devices_stand_beside_the_real_ones_and_simulated_cpus_lend_nothing_real() -> None:
     machine = capacity.machine(Config(devices=SIMULATED))
     assert machine.cpus == usable_cpus()
     assert machine.kinds["simulated"] == ("simulated:gpu0", "simulated:big")
     assert "cpu" in machine.kinds
-
-
-def test_simulated_cpus_lend_nothing_real() -> None:
     config = Config(machine=MachineSettings(simulated_cpus=32), devices=SIMULATED)
     assert capacity.machine(config).cpus == tuple(range(32))
     assert set(capacity.machine(config).kinds) == {"simulated"}
@@ -60,13 +57,19 @@ def test_a_job_for_boards_is_measured_on_them_alone(workspace: Workspace, make_j
     assert capacity.job_device(workspace, Config(), spec) == "rpc-phone"
 
 
-def test_the_cpus_kept_for_measurements_are_the_last_and_say_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpus_kept_for_measurements_are_the_last_and_the_other_threads_of_their_cores_are_lent_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(capacity, "lent_cpus", lambda slots: (2, 3, 5, 7))
     machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
     assert (machine.shared_cpus, machine.cpu_device) == ((2, 3, 5), (7,))
     assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1))) == 1
     assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1), measure=MeasureSettings(threads=3))) == 3
     assert capacity.threads(Config()) == 4
+    monkeypatch.setattr(capacity, "lent_cpus", lambda slots: tuple(range(8)))
+    monkeypatch.setattr(capacity, "kept_cpus", lambda lent, count: ((3,), (7,)))
+    machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
+    assert (machine.shared_cpus, machine.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))
 
 
 def test_a_queue_with_simulated_cpus_takes_no_job_that_would_measure(tmp_path: Path) -> None:
@@ -100,10 +103,3 @@ def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace:
     (paths,) = workspace.job_list()
     assert read(JobSpec, paths.spec) == spec
     assert [path.name for path in paths.stage_files()] == ["t000-r0000.json"]
-
-
-def test_the_other_threads_of_a_kept_core_are_lent_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "lent_cpus", lambda slots: tuple(range(8)))
-    monkeypatch.setattr(capacity, "kept_cpus", lambda lent, count: ((3,), (7,)))
-    machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
-    assert (machine.shared_cpus, machine.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))

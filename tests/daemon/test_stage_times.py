@@ -29,14 +29,11 @@ def expected(times: StageTimes, *subjects: str) -> float:
     return times.estimates.seconds("build", "cpu", subjects, 4)
 
 
-def test_the_next_daemon_knows_it(workspace: Workspace) -> None:
+def test_the_next_daemon_knows_it_of_tasks_but_not_of_jobs(workspace: Workspace) -> None:
     learnt(workspace).save()
-    assert expected(StageTimes.load(workspace), "9", "llvm/0") == 2.0
-
-
-def test_jobs_are_not_kept_but_tasks_are(workspace: Workspace) -> None:
-    learnt(workspace).save()
-    (estimate,) = StageTimes.load(workspace).estimates.known.values()
+    times = StageTimes.load(workspace)
+    assert expected(times, "9", "llvm/0") == 2.0
+    (estimate,) = times.estimates.known.values()
     assert list(estimate.subjects) == ["llvm/0"]
 
 

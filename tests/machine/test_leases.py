@@ -77,36 +77,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 class TestLease:
-    def test_a_lease_names_what_it_holds(self, folder: Path) -> None:
-        with lease(folder, CPUS[:2], 0) as held:
-            assert [path.name for path in held.paths] == ["cpu-0.lock", "cpu-1.lock"]
-
     def test_a_lease_excludes_other_processes_until_it_is_released(self, folder: Path, others: Others) -> None:
-        with lease(folder, CPUS[:1], 0):
+        with lease(folder, CPUS[:1], 0) as held:
+            assert [path.name for path in held.paths] == ["cpu-0.lock"]
             assert others.end(others.start(lambda: lease(folder, CPUS[:1], 0))) == 1
         assert others.end(others.start(lambda: lease(folder, CPUS[:1], 0))) == 0
 
-    def test_a_resource_that_nobody_holds_is_leased_beside_one_that_is_held(self, folder: Path, others: Others) -> None:
-        others.holding(lambda: lease(folder, CPUS[:1], 0))
-        with lease(folder, CPUS[1:], 0) as held:
-            assert len(held.paths) == len(CPUS) - 1
-
     def test_a_lease_is_on_all_resources_or_none(self, folder: Path, others: Others) -> None:
-        holder = others.holding(lambda: lease(folder, CPUS[1:2], 0))
+        others.holding(lambda: lease(folder, CPUS[1:2], 0))
         with pytest.raises(Busy):
             lease(folder, CPUS, 0)
-        assert others.end(others.start(lambda: lease(folder, [CPUS[0], CPUS[2]], 0))) == 0
+        with lease(folder, [CPUS[0], CPUS[2]], 0) as held:
+            assert len(held.paths) == 2
+
+    def test_who_gives_up_says_what_was_busy(self, folder: Path, others: Others) -> None:
+        holder = others.holding(lambda: lease(folder, CPUS[:1], 0))
+        for wait_s in (0.0, 0.2):
+            begun = time.monotonic()
+            with pytest.raises(Busy, match=r"^cpu-0 in use by others$"):
+                lease(folder, CPUS[:1], wait_s)
+            assert time.monotonic() - begun >= wait_s
         others.end(holder, signal.SIGKILL)
-
-    @pytest.mark.parametrize("wait_s", [0.0, 0.2])
-    def test_who_gives_up_says_what_was_busy(self, folder: Path, others: Others, wait_s: float) -> None:
-        others.holding(lambda: lease(folder, CPUS[:1], 0))
-        begun = time.monotonic()
-        with pytest.raises(Busy, match=r"^cpu-0 in use by others$"):
-            lease(folder, CPUS[:1], wait_s)
-        assert time.monotonic() - begun >= wait_s
-
-    def test_who_gives_up_at_the_turnstile_says_what_was_busy(self, folder: Path, others: Others) -> None:
         others.holding(lambda: _hold_turnstile(folder))
         with pytest.raises(Busy, match=r"^cpu-0 in use by others$"):
             lease(folder, CPUS[:1], 0.1)
@@ -127,11 +118,6 @@ class TestLease:
         time.sleep(0.1)
         others.end(others.pids[0], signal.SIGTERM)
         assert others.end(waiting) == 0
-
-    def test_the_kernel_releases_it_when_its_holder_is_killed(self, folder: Path, others: Others) -> None:
-        others.end(others.holding(lambda: lease(folder, CPUS, 0)), signal.SIGKILL)
-        with lease(folder, CPUS, 0) as held:
-            assert len(held.paths) == len(CPUS)
 
     def test_a_child_of_its_holder_does_not_keep_it(self, folder: Path, others: Others) -> None:
         def with_child() -> object:

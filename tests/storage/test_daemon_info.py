@@ -12,11 +12,8 @@ from autotune.storage import daemon_info
 from autotune.storage.paths import Workspace
 
 
-def test_none_has_served_a_new_workspace(workspace: Workspace) -> None:
+def test_a_daemon_that_serves_has_no_end_and_none_has_served_a_new_workspace(workspace: Workspace) -> None:
     assert daemon_info.times_served(workspace) == []
-
-
-def test_a_daemon_that_serves_has_no_end(workspace: Workspace) -> None:
     daemon_info.note_start(workspace)
     daemon_info.note_stop(workspace)
     daemon_info.note_start(workspace)

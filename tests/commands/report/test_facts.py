@@ -35,28 +35,6 @@ def only(workspace: Workspace) -> JobReport:
     return job
 
 
-def test_the_numbers_are_those_of_status(workspace: Workspace, tuned: JobPaths) -> None:
-    job = only(workspace)
-    (shown,) = snapshot(workspace)
-    assert job.latency_ms == shown.latency_ms == job.latency[-1].latency_ms == 1.0
-    for task, status in zip(job.tasks, shown.tasks, strict=True):
-        assert (task.trials, task.best_us, task.share, task.gflops) == (
-            status.trials, status.best_us, status.share, status.gflops)  # fmt: skip
-    assert [task.share for task in job.tasks] == [0.5, 0.5]
-    assert [task.gflops for task in job.tasks] == [1000.0, 2000.0]
-
-
-def test_trials_failures_stages_and_exports_are_read(workspace: Workspace, tuned: JobPaths) -> None:
-    job = only(workspace)
-    assert job.trials == 48
-    assert [(item.stage, item.kind, item.count) for item in job.failures] == [("build", "timeout", 3)]
-    assert [run.succeeded for run in job.stages] == [True] * 6 + [False]
-    assert (job.stages[1].began, job.stages[1].seconds, job.stages[1].cpus) == (2.0, 4.0, (0, 1))
-    assert job.references is not None
-    assert job.references.named == {"exported library": 2.0, "ONNX Runtime": 2.5, "untuned": 40.0}
-    assert job.tasks[0].knobs[0].importance == pytest.approx(1.0)
-
-
 def test_a_workspace_copied_elsewhere_says_the_same(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
     copy = Workspace(tmp_path / "elsewhere")
     shutil.copytree(workspace.root, copy.root)
@@ -65,10 +43,25 @@ def test_a_workspace_copied_elsewhere_says_the_same(workspace: Workspace, tuned:
     assert after["jobs"] == before["jobs"] and after["workspace"] == str(copy.root)
 
 
-def test_reading_changes_nothing(workspace: Workspace, tuned: JobPaths) -> None:
+def test_a_report_has_the_numbers_of_status_and_changes_nothing(workspace: Workspace, tuned: JobPaths) -> None:
     before = {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")}
     only(workspace)
     assert {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")} == before
+    job = only(workspace)
+    (shown,) = snapshot(workspace)
+    assert job.latency_ms == shown.latency_ms == job.latency[-1].latency_ms == 1.0
+    for task, status in zip(job.tasks, shown.tasks, strict=True):
+        assert (task.trials, task.best_us, task.share, task.gflops) == (
+            status.trials, status.best_us, status.share, status.gflops)  # fmt: skip
+    assert [task.share for task in job.tasks] == [0.5, 0.5]
+    assert [task.gflops for task in job.tasks] == [1000.0, 2000.0]
+    assert job.trials == 48
+    assert [(item.stage, item.kind, item.count) for item in job.failures] == [("build", "timeout", 3)]
+    assert [run.succeeded for run in job.stages] == [True] * 6 + [False]
+    assert (job.stages[1].began, job.stages[1].seconds, job.stages[1].cpus) == (2.0, 4.0, (0, 1))
+    assert job.references is not None
+    assert job.references.named == {"exported library": 2.0, "ONNX Runtime": 2.5, "untuned": 40.0}
+    assert job.tasks[0].knobs[0].importance == pytest.approx(1.0)
 
 
 def test_a_new_job_has_a_report(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:

@@ -71,26 +71,20 @@ def test_the_parts_sum_to_the_wall_time(events: Any, served: Any, begin: float, 
 
 
 class TestRules:
-    def test_of_stages_at_once_the_one_furthest_along_counts(self) -> None:
+    def test_of_stages_at_once_the_one_furthest_along_counts_and_two_of_a_kind_count_once(self) -> None:
         seconds = parts(stage("search", 0, 40), stage("measure", 10, 20), stage("build", 15, 30), end=40.0)
         assert seconds == {"search": 20.0, "measure": 10.0, "build": 10.0}
-
-    def test_two_of_a_kind_count_once(self) -> None:
         assert parts(stage("build", 0, 60), stage("build", 30, 100)) == {"build": 100.0}
 
-    def test_between_stages_it_waits_for_what_was_said_last(self) -> None:
+    def test_between_stages_it_waits_for_what_was_said_last_and_after_a_new_daemon_for_its_turn(self) -> None:
         seconds = parts(stage("build", 10, 30), waits("cpu", 30.0))
         assert seconds == {"waits turn": 10.0, "build": 20.0, "waits cpu": 70.0}
-
-    def test_a_new_daemon_lets_it_wait_for_its_turn_first(self) -> None:
         seconds = parts(waits("window", 10.0), served=[(0.0, 40.0), (60.0, math.inf)])
         assert seconds == {"waits turn": 50.0, "waits window": 30.0, "stopped": 20.0}
 
-    def test_without_a_daemon_it_is_stopped_unless_it_is_held(self) -> None:
+    def test_without_a_daemon_it_is_stopped_unless_it_is_held_or_a_stage_runs_on(self) -> None:
         held = [UserRequest("hold", at=70.0), UserRequest("release", at=80.0)]
         assert parts(*held, served=[(0.0, 50.0)]) == {"waits turn": 50.0, "stopped": 40.0, "held": 10.0}
-
-    def test_a_stage_that_runs_on_while_it_is_held_counts(self) -> None:
         assert parts(UserRequest("hold", at=10.0), stage("build", 0, 30), end=40.0) == {"build": 30.0, "held": 10.0}
 
     def test_the_time_between_an_end_and_a_retry(self) -> None:

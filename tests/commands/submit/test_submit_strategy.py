@@ -24,15 +24,12 @@ def chosen(strategy=None, sampler=None, search=None):
     )
 
 
-def test_by_default_the_one_that_is_the_default_everywhere():
-    assert chosen() == (strategies.DEFAULT, "greedy")
-
-
 def test_the_command_line_goes_before_the_settings_and_these_before_the_strategys_own():
     assert chosen(strategy="chameleon") == ("chameleon", "adaptive")
     assert chosen(strategy="annealing") == ("annealing", "greedy")
     assert chosen("genetic", "adaptive", {"strategy": "random", "sampler": "greedy"}) == ("genetic", "adaptive")
     assert chosen(strategy="chameleon", sampler="greedy") == ("chameleon", "greedy")
+    assert chosen() == (strategies.DEFAULT, "greedy")
 
 
 @pytest.mark.parametrize(("words", "fault"), [
