@@ -85,12 +85,10 @@ class TestJob:
         make_job(1, "net", trials=64, state=JobState("running", trials_done=8))
         return autotune.open_job(1, workspace.root)
 
-    def test_says_how_far_it_is(self, job: autotune.Job) -> None:
+    def test_says_how_far_it_is_and_can_be_held_released_and_cancelled(self, job: autotune.Job) -> None:
         now = job.progress()
         assert (now.trials, now.budget, now.ended, now.latency_ms) == (8, 64, False, None)
         assert "no daemon is running" in now.reason
-
-    def test_can_be_held_released_and_cancelled(self, job: autotune.Job) -> None:
         job.hold()
         assert job.progress().state == "held"
         job.release()

@@ -92,13 +92,14 @@ class TestGoodItems:
     def test_a_value_may_be_large(self) -> None:
         assert [len(outcome.value) for outcome in work(["x" * 3_000_000, "y"])] == [6_000_000, 2]
 
-    def test_what_is_prepared_is_prepared_once(self, tmp_path: Path) -> None:
+    def test_what_is_prepared_is_prepared_once_and_has_a_time_limit_of_its_own(self, tmp_path: Path) -> None:
         def prepare() -> Callable[[int], int]:
             (tmp_path / str(os.getpid())).touch()
+            time.sleep(0.4)
             return lambda item: item
 
-        list(isolated([1, 2, 3], prepare, limit_s=LIMIT_S))
-        assert len(list(tmp_path.iterdir())) == 1
+        outcomes = [outcome.kind for _, outcome in isolated([1, 2, 3], prepare, limit_s=0.3)]
+        assert outcomes == ["ok"] * 3 and len(list(tmp_path.iterdir())) == 1
 
 
 class TestBadItems:
@@ -211,13 +212,6 @@ class TestPreparing:
     def test_a_failure_to_prepare_is_no_items_fault(self, prepare: Callable[[], Any], reason: str) -> None:
         with pytest.raises(WorkerError, match=f"cannot start work: {reason}"):
             list(isolated([1, 2], prepare, limit_s=LIMIT_S, prepare_limit_s=0.2 if prepare is hang else LIMIT_S))
-
-    def test_preparing_has_a_time_limit_of_its_own(self) -> None:
-        def prepare() -> Callable[[int], int]:
-            time.sleep(0.5)
-            return lambda item: item
-
-        assert [outcome.kind for _, outcome in isolated([1], prepare, limit_s=0.3)] == ["ok"]
 
 
 PARENT = """

@@ -23,12 +23,9 @@ def daemon(*running: int, **more: Any) -> DaemonInfo:
     return DaemonInfo({"pid": 1}, 0.0, "interleave", running=stages, **more)
 
 
-@pytest.mark.parametrize(("wanted", "state"), [("run", "waiting"), ("hold", "held"), ("cancel", "cancelled")])
-def test_the_user_requests_a_state(wanted: Wanted, state: State) -> None:
-    assert effective_state(Control(wanted), JobState()) == state
-
-
-def test_a_retry_is_requested_until_the_daemon_has_begun_it() -> None:
+def test_the_user_requests_a_state_and_a_retry_until_the_daemon_has_begun_it() -> None:
+    wanted: tuple[Wanted, ...] = ("run", "hold", "cancel")
+    assert [effective_state(Control(one), JobState()) for one in wanted] == ["waiting", "held", "cancelled"]
     control = Control(retries=2)
     assert retry_requested(control, 1) and not retry_requested(control, 2)
     assert has_ended(control, JobState("failed", retries_seen=2))

@@ -64,14 +64,13 @@ def test_a_report_has_the_numbers_of_status_and_changes_nothing(workspace: Works
     assert job.tasks[0].knobs[0].importance == pytest.approx(1.0)
 
 
-def test_a_new_job_has_a_report(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    make_job()
+def test_a_new_job_has_a_report_and_one_that_cannot_be_read_says_why(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    paths = make_job()
     job = only(workspace)
     assert (job.latency_ms, job.latency, job.references, job.stages, job.trials) == (None, (), None, (), 0)
-
-
-def test_a_job_that_cannot_be_read_says_why(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    make_job().spec.unlink()
+    paths.spec.unlink()
     job = only(workspace)
     assert job.settings is None and "spec.json is missing" in job.job.reason
 
@@ -109,24 +108,16 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
 
 
 @pytest.mark.parametrize("seconds", [90.0, 1234567.5, 3.6e12, 1e-9])
-def test_the_command_that_repeats_a_job_has_all_digits_of_its_ends(
+def test_the_command_that_repeats_a_job_has_all_digits_of_its_ends_and_names_boards(
     workspace: Workspace, make_job: Callable[..., JobPaths], seconds: float
 ) -> None:
-    make_job(within_s=seconds, stop_at_ms=seconds, values={"sr": 1234567.0})
+    make_job(within_s=seconds, stop_at_ms=seconds, values={"sr": 1234567.0}, board="phone")
     settings = only(workspace).settings
-    assert settings is not None
+    assert settings is not None and "--target phone " in settings.commands[0]
     words = shlex.split(settings.commands[0])
     given = dict(itertools.pairwise(words))
     assert parse_duration(given["--within"]) == seconds and parse_latency(given["--stop-at"]) == seconds
     assert given["--value"] == "sr=1234567"
-
-
-def test_the_command_that_repeats_a_job_for_boards_names_them(
-    workspace: Workspace, make_job: Callable[..., JobPaths]
-) -> None:
-    make_job(board="phone")
-    settings = only(workspace).settings
-    assert settings is not None and "--target phone " in settings.commands[0]
 
 
 def test_a_report_as_json_has_the_documented_keys(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:

@@ -103,9 +103,11 @@ class TestReports:
         return times
 
     def test_a_job_that_ended_is_reported_until_then(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(submitted_at=1000.0, state=JobState("done", finished_at=1060.0))
+        paths = make_job(submitted_at=1000.0, state=JobState("done", finished_at=1060.0))
         times = self.only(workspace, 5000.0)
         assert (times.wall_s, times.parts["stopped"]) == (60.0, 60.0)
+        paths.spec.unlink()
+        assert self.only(workspace, 1000.0).wall_s == 0.0, "one that cannot be read has no time"
 
     def test_a_job_that_was_cancelled_without_a_daemon_ended_then(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job(submitted_at=time.time() - 50, control=formats.Control("cancel"))
@@ -117,10 +119,6 @@ class TestReports:
         running = (RunningStage(1, 0, 0, "build", (0,), 1020.0),)
         formats.write(workspace.daemon_info, DaemonInfo(Identity.current().to_json(), 0.0, "p", running=running))
         assert self.only(workspace, 1050.0).parts["build"] == 30.0
-
-    def test_a_job_that_cannot_be_read_has_no_time(self, workspace: Workspace, make_job: Make) -> None:
-        make_job().spec.unlink()
-        assert self.only(workspace, 1000.0).wall_s == 0.0
 
     def test_a_daemon_that_was_killed_served_until_it_last_wrote(self, workspace: Workspace, make_job: Make) -> None:
         begin = time.time()
