@@ -13,7 +13,7 @@ import pytest
 from autotune.commands import control, logs
 from autotune.errors import BadState
 from autotune.storage import formats, locks
-from autotune.storage.formats import Control, JobState, State, TaskProgress
+from autotune.storage.formats import Control, JobState, TaskProgress
 from autotune.storage.job_files import read_control
 from autotune.storage.journal import ControlVerb
 from autotune.storage.paths import JobPaths, Workspace
@@ -53,18 +53,21 @@ class TestVerbs:
         assert read_control(job) == after
         assert [event.verb for event in logs.events(job, False)] == [verb]
 
-    @pytest.mark.parametrize("state", ["failed", "cancelled"])
-    def test_a_job_that_failed_or_was_cancelled_can_be_retried(
-        self, workspace: Workspace, make_job: Make, state: State
+    @pytest.mark.parametrize(
+        "state",
+        [
+            JobState("failed", retries_seen=2),
+            JobState("cancelled", retries_seen=2),
+            JobState("done", tasks=ASIDE, retries_seen=2),
+        ],
+    )
+    def test_a_job_that_failed_was_cancelled_or_has_a_task_set_aside_can_be_retried(
+        self, workspace: Workspace, make_job: Make, state: JobState
     ) -> None:
-        job = make_job(control=Control("cancel", 2), state=JobState(state, retries_seen=2))
+        wanted = Control("run" if state.state == "done" else "cancel", 2)
+        job = make_job(tasks=1, control=wanted, state=state)
         control.apply(workspace, "retry", [job])
         assert read_control(job) == Control("run", 3)
-
-    def test_a_job_done_but_for_a_task_set_aside_can_be_retried(self, workspace: Workspace, make_job: Make) -> None:
-        job = make_job(tasks=1, state=JobState("done", tasks=ASIDE))
-        control.apply(workspace, "retry", [job])
-        assert read_control(job) == Control("run", 1)
 
     def test_after_a_retry_it_can_be_held_and_cancelled_again(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job(state=JobState("failed"))

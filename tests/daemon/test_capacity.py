@@ -72,15 +72,14 @@ def test_the_cpus_kept_for_measurements_are_the_last_and_the_other_threads_of_th
     assert (machine.shared_cpus, machine.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))
 
 
-def test_a_queue_with_simulated_cpus_takes_no_job_that_would_measure(tmp_path: Path) -> None:
+def test_simulated_cpus_take_no_job_that_would_measure_and_a_simulated_device_has_no_export(
+    workspace: Workspace, make_job: Callable[..., JobPaths], tmp_path: Path
+) -> None:
     model = tmp_path / "model.onnx"
     model.write_bytes(b"x")
     config = Config(machine=MachineSettings(simulated_cpus=4), devices=SIMULATED)
     with pytest.raises(BadTarget, match="takes jobs for --target simulated only"):
         preview(Submission(model), config, print)
-
-
-def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
     with pytest.raises(BadState, match="0001-net was tuned for a device that does not exist"):
         export.export(workspace, Config(), make_job(target="simulated"), workspace.root / "out", print)
     assert not (workspace.root / "out").exists()

@@ -113,10 +113,11 @@ class TestLease:
             assert len(held.paths) == 1
 
     def test_a_lease_that_is_waited_for_is_had_when_it_is_free(self, folder: Path, others: Others) -> None:
-        others.holding(lambda: lease(folder, CPUS[:1], 0))
+        holder = others.holding(lambda: lease(folder, CPUS[:1], 0))
         waiting = others.start(lambda: lease(folder, CPUS, 30))
         time.sleep(0.1)
-        others.end(others.pids[0], signal.SIGTERM)
+        assert os.waitpid(waiting, os.WNOHANG) == (0, 0)
+        others.end(holder, signal.SIGTERM)
         assert others.end(waiting) == 0
 
     def test_a_child_of_its_holder_does_not_keep_it(self, folder: Path, others: Others) -> None:

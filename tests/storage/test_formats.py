@@ -125,7 +125,7 @@ def path(tmp_path: Path) -> Path:
 class TestRoundTrip:
     @pytest.mark.parametrize("kind", FILES + PARTS)
     def test_anything_comes_back_from_json_the_same(self, kind: Any) -> None:
-        @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a stopped machine draws slowly
+        @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a stopped machine
         @given(values(kind))
         def check(value: Any) -> None:
             assert formats.from_json(kind, json.loads(json.dumps(formats.to_json(value)))) == value

@@ -89,12 +89,10 @@ class TestWithoutProc:
         sleeper.wait()
         assert not other.alive()
 
-    def test_what_may_not_be_signalled_exists(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_may_not_be_signalled_exists_but_not_on_another_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(_: int, __: int) -> None:
             raise PermissionError
 
         monkeypatch.setattr(os, "kill", refuse)
         assert Identity.of(1).alive()
-
-    def test_a_process_of_another_machine_is_not_alive_here(self) -> None:
         assert not dataclasses.replace(Identity.current(), host="elsewhere").alive()

@@ -61,7 +61,7 @@ EVENTS = st.one_of(
 STRETCHES = st.lists(st.tuples(MOMENTS, MOMENTS | st.just(math.inf)).map(sorted).map(tuple), max_size=4).map(sorted)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(events=st.lists(EVENTS, max_size=30), served=STRETCHES, begin=MOMENTS, wall=st.floats(0, 200))
 def test_the_parts_sum_to_the_wall_time(events: Any, served: Any, begin: float, wall: float) -> None:
     seconds = attribute(events, served, begin, begin + wall)

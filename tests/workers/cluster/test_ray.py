@@ -209,41 +209,48 @@ def nodes_shown(workspace: Workspace) -> tuple[Any, ...]:
     return daemon.nodes if daemon else ()
 
 
-def test_nodes_are_drained_die_and_come_in_the_middle_and_every_trial_is_measured_once(
+def test_nodes_die_come_and_are_drained_in_the_middle_and_every_trial_is_measured_once(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
-    """One that Ray will take away ends its stages and gets no more; one that dies loses what it was at."""
+    """One that dies loses what it was at; one that Ray will take away ends its stages and gets no more."""
     nodes.only("n1", "n2")
     on_ray()
-    job = make_job(1, "net", tasks=2, target=SIMULATED, trials=64)
+    job = make_job(1, "net", tasks=2, target=SIMULATED, trials=5000)  # more than are ever measured here
     drained: list[float] = []
+    losses: list[StageFailed] = []
 
     def done_on(name: str, since: float = 0.0) -> list[StageDone]:
         ended = [event for event in read(job.journal) if isinstance(event, StageDone)]
         return [event for event in ended if event.summary["node"] == name and event.began >= since]
 
+    def lost() -> list[StageFailed]:
+        return [event for event in read(job.journal) if isinstance(event, StageFailed)]
+
     def is_shown(name: str, state: str) -> bool:
         return any((node.name, node.state) == (name, state) for node in nodes_shown(workspace))
 
     def disturb() -> None:
-        wait_for(lambda: bool(done_on("n1") and done_on("n2")))
-        nodes.add("n3")
-        nodes.drain("n1")
-        wait_for(lambda: is_shown("n1", "draining"))
-        drained.append(time.time())
-        wait_for(lambda: is_shown("n3", "serving") and bool(done_on("n2", since=drained[0])))
-        nodes.kill("n2")
+        try:
+            wait_for(lambda: bool(done_on("n1") and done_on("n2")))
+            nodes.kill("n1")
+            nodes.add("n3")
+            wait_for(lambda: is_shown("n3", "serving") and bool(lost()))
+            nodes.drain("n2")
+            wait_for(lambda: is_shown("n2", "draining"))
+            drained.append(time.time())
+            wait_for(lambda: bool(done_on("n3", since=drained[0])))
+            losses.extend(lost())
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
 
     thread = meanwhile(disturb)
-    assert serve(workspace) == 0
+    assert serve(workspace, until_s=2 * LIMIT_S) == 130
     thread.join()
-    assert state(job).state == "done"
+    assert drained and not done_on("n2", since=drained[0])
     measured = hashes(workspace, 2)
-    assert len(measured) == len(set(measured)) >= 64
-    assert not done_on("n1", since=drained[0]) and done_on("n3")
-    losses = [event for event in read(job.journal) if isinstance(event, StageFailed)]
+    assert len(measured) == len(set(measured)) > 8
     assert losses and {event.outcome for event in losses} == {"lost"}
-    assert all("node n2" in event.detail for event in losses)
+    assert all("node n1" in event.detail for event in losses)
 
 
 @pytest.mark.slow
