@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -65,31 +66,24 @@ class TestWhatTheErrorSays:
             select(workspace, ["77"])
         return str(caught.value)
 
-    def test_the_only_job(self, workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+    def test_it_names_all_of_a_few_jobs_and_the_last_of_many(
+        self, workspace: Workspace, make_job: Callable[..., JobPaths]
+    ) -> None:
         make_job(3, "vgg")
         assert self.text(workspace) == "no job '77' here; there is 3 (vgg)"
-
-    def test_it_says_all_of_a_few_jobs_and_the_last_of_many(
-        self, queue: Workspace, make_job: Callable[..., JobPaths]
-    ) -> None:
-        jobs = "1 (resnet18), 2 (bert-base), 3 (vgg), 5 (net), 12 (7up)"
-        assert self.text(queue) == f"no job '77' here; there are {jobs}"
+        for id, name in ((1, "a"), (2, "b"), (5, "net"), (12, "7up")):
+            make_job(id, name)
+        assert self.text(workspace) == "no job '77' here; there are 1 (a), 2 (b), 3 (vgg), 5 (net), 12 (7up)"
         make_job(13, "new")
-        assert self.text(queue).endswith("there are ... 2 (bert-base), 3 (vgg), 5 (net), 12 (7up), 13 (new)")
+        assert self.text(workspace).endswith("there are ... 2 (b), 3 (vgg), 5 (net), 12 (7up), 13 (new)")
 
 
 class TestSelectOne:
-    def test_it_gives_the_one(self, queue: Workspace) -> None:
+    def test_it_gives_the_one_and_none_or_several_are_an_error(self, queue: Workspace, tmp_path: Path) -> None:
         assert select_one(queue, "vgg").id == 3
-
-    @pytest.mark.parametrize(("word", "count"), [("all", 5), ("1,5", 2)])
-    def test_several_are_an_error(self, queue: Workspace, word: str, count: int) -> None:
-        with pytest.raises(UnknownJob, match=rf"^'{word}' names {count} jobs; give one$"):
-            select_one(queue, word)
-
-    def test_none_is_an_error(self, workspace: Workspace) -> None:
-        with pytest.raises(UnknownJob, match="'all' names 0 jobs"):
-            select_one(workspace, "all")
+        for workspace, word, count in ((queue, "all", 5), (queue, "1,5", 2), (Workspace(tmp_path / "new"), "all", 0)):
+            with pytest.raises(UnknownJob, match=rf"^'{word}' names {count} jobs; give one$"):
+                select_one(workspace, word)
 
 
 def test_a_job_name_may_hold_dashes(workspace: Workspace) -> None:

@@ -18,7 +18,7 @@ from autotune.cli import app
 from autotune.commands import trials
 from autotune.errors import BadInput, DamagedFile, DiskProblem, NewerFormat, StorageError
 from autotune.storage import device_kind, trials_file
-from autotune.storage.device_kind import DeviceKind, note, target_keys
+from autotune.storage.device_kind import DeviceKind, target_keys
 from autotune.storage.formats import Failure, Trial, to_json
 from autotune.storage.log_lines import decode_line, encode_line
 from autotune.storage.paths import Workspace
@@ -267,19 +267,14 @@ class TestMerging:
 
 
 def test_what_is_known_is_listed_by_where_it_was_measured(workspace: Workspace, file: Path) -> None:
-    fill(workspace, range(9, 11))
-    trials.import_file(workspace, file)
-    lines = run(workspace, "list").stdout.splitlines()
-    assert any(line.split()[-4:] == ["1", "5", "3", "yes"] for line in lines)
-    assert any("another CPU" in line and line.split()[-4:] == ["1", "2", "2", "no"] for line in lines)
-
-
-def test_trials_of_a_simulated_device_are_listed_by_its_key(workspace: Workspace) -> None:
     simulated = DeviceKind({"kind": "simulated"})
-    TuningLog(workspace.tuning_log(simulated.key, TASK).records).add([trial(1)])
-    note(workspace, simulated)
-    line = run(workspace, "list").stdout.splitlines()[1]
-    assert line.split() == [simulated.key, "1", "1", "0", "no"]
+    fill(workspace, range(9, 11))
+    fill(workspace, range(1, 2), simulated)
+    trials.import_file(workspace, file)
+    lines = [line.split() for line in run(workspace, "list").stdout.splitlines()]
+    assert any(line[-4:] == ["1", "5", "3", "yes"] for line in lines)
+    assert any("another" in line and line[-4:] == ["1", "2", "2", "no"] for line in lines)
+    assert [simulated.key, "1", "1", "0", "no"] in lines
 
 
 def test_a_false_time_counts_for_no_job(workspace: Workspace, other: Workspace, make_job: Any) -> None:

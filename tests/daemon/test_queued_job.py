@@ -83,31 +83,28 @@ class TestOpening:
 
     @pytest.mark.parametrize("content", [None, "{"])
     def test_a_job_whose_control_is_lost_is_held(self, make_job: Make, content: str | None) -> None:
-        """One that was to be held must not start by damage."""
+        """One that was to be held must not start by damage; what a newer version says is no damage."""
         paths = make_job()
         paths.control.unlink() if content is None else paths.control.write_text(content)
         control = read_control(paths)
         said = sentence(control.reason)
         assert control.wanted == "hold" and str(paths.control) in said and "autotune release" in said
-
-    def test_a_control_of_a_newer_version_is_no_guess(self, make_job: Make) -> None:
-        paths = make_job()
         paths.control.write_text('{"format": "autotune-control", "version": 3}')
         with pytest.raises(StorageError):
             read_control(paths)
 
 
 class TestStages:
-    def test_a_new_job_has_a_search_for_each_task_that_can_be_tuned(self, workspace: Workspace, make_job: Make) -> None:
+    def test_a_new_job_has_a_search_for_each_task_that_can_be_tuned_and_a_stage_counts_its_candidates(
+        self, workspace: Workspace, make_job: Make
+    ) -> None:
         task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
-        view = open_job(workspace, make_job(3, tasks=(FIXED, task), known_at_submit=(0, 0))).view()
+        paths = make_job(3, tasks=(FIXED, task), known_at_submit=(0, 0))
+        view = open_job(workspace, paths).view()
         assert view.stages == (StageView(StageId(3, 1, 0), "search"),)
         assert [item.exhausted for item in view.tasks] == [True, False]
-
-    def test_a_stage_counts_its_candidates(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job(tasks=1)
-        formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []), Candidate("b", [], []))))
-        assert open_job(workspace, paths).view().stages == (StageView(StageId(1, 0, 0), "build", 2),)
+        formats.write(paths.stage(1, 0), StageFile(1, 0, "build", (Candidate("a", [], []), Candidate("b", [], []))))
+        assert open_job(workspace, paths).view().stages == (StageView(StageId(3, 1, 0), "build", 2),)
 
     def test_refreshing_a_task_reads_its_stages_only_and_reloading_reads_all(
         self, workspace: Workspace, make_job: Make

@@ -139,13 +139,11 @@ class TestLease:
 
 
 class TestLeaseOne:
-    def test_it_takes_the_first_that_is_free(self, folder: Path, others: Others) -> None:
+    def test_it_takes_the_first_that_is_free_and_waits_until_one_is(self, folder: Path, others: Others) -> None:
         others.holding(lambda: lease(folder, CPUS[:1], 0))
         with lease_one(folder, CPUS) as held:
             assert [path.name for path in held.paths] == ["cpu-1.lock"]
-
-    def test_it_waits_until_one_is_free(self, folder: Path, others: Others) -> None:
-        holder = others.holding(lambda: lease(folder, CPUS, 0))
+        holder = others.holding(lambda: lease(folder, CPUS[1:], 0))
         waiting = others.start(lambda: lease_one(folder, CPUS))
         time.sleep(0.1)
         assert os.waitpid(waiting, os.WNOHANG) == (0, 0)

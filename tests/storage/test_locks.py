@@ -288,20 +288,16 @@ class TestLockFile:
 
 
 class TestLockFolder:
-    def test_it_is_made_open_to_all_and_sticky_whatever_umask_says(self, tmp_path: Path) -> None:
+    def test_it_is_made_open_to_all_and_sticky_whatever_umask_says_and_then_left_as_it_is(self, tmp_path: Path) -> None:
         before = os.umask(0o077)
         try:
             ensure_lock_folder(tmp_path / "locks")
         finally:
             os.umask(before)
         assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777
-        assert os.listdir(tmp_path) == ["locks"]
-
-    def test_a_folder_that_is_there_is_left_as_it_is(self, tmp_path: Path) -> None:
-        ensure_lock_folder(tmp_path / "locks")
         (tmp_path / "locks" / "cpu0").touch()
         ensure_lock_folder(tmp_path / "locks")
-        assert os.listdir(tmp_path / "locks") == ["cpu0"]
+        assert os.listdir(tmp_path) == ["locks"] and os.listdir(tmp_path / "locks") == ["cpu0"]
 
     def test_another_process_may_be_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = tmp_path / "locks"
@@ -405,14 +401,14 @@ class TestTheSoleWriterOfAFolder:
             assert forked(write) == f"another process writes to {tmp_path}; wait for it, or give another folder"
         assert forked(write) == "written" and not list(tmp_path.iterdir())
 
-    def test_where_folders_have_no_locks_it_writes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_where_folders_have_no_locks_it_writes_if_the_folder_is_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def refuse(*_: Any) -> None:
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
+        with pytest.raises(DiskProblem, match="cannot open .*missing"), sole_writer(tmp_path / "missing"):
+            pytest.fail("was not refused")
         monkeypatch.setattr("fcntl.flock", refuse)
         with sole_writer(tmp_path):
             (tmp_path / "file").touch()
-
-    def test_a_folder_that_is_not_there_is_a_disk_problem(self, tmp_path: Path) -> None:
-        with pytest.raises(DiskProblem, match="cannot open .*missing"), sole_writer(tmp_path / "missing"):
-            pytest.fail("was not refused")

@@ -59,17 +59,14 @@ def test_a_torn_tail_costs_the_last_entry_only_and_is_cut_off_by_the_next(path: 
     assert set(Quarantine(path).failures("llvm")) == {"a", "b", "c"}
 
 
-def test_a_newer_one_is_refused(path: Path) -> None:
+def test_a_newer_one_is_refused_and_no_daemon_serves_where_it_is(workspace: Workspace) -> None:
+    """Rather than have every stage of every job fail at it."""
+    path = workspace.quarantine
     RecordLog(path, FORMAT[0], FORMAT[1] + 1).append([to_json(entry("a"))])
     with pytest.raises(NewerFormat):
         Quarantine(path).failures("llvm")
     with pytest.raises(NewerFormat):
         Quarantine(path).add([entry("b")])
-
-
-def test_a_daemon_does_not_serve_where_a_newer_autotune_did(workspace: Workspace) -> None:
-    """Rather than have every stage of every job fail at it."""
-    RecordLog(workspace.quarantine, FORMAT[0], FORMAT[1] + 1).append([{"hash": "a"}])
     with pytest.raises(NewerFormat, match="newer autotune"):
         Daemon(workspace, Config(), drain=True).run()
     assert not workspace.daemon_info.exists()

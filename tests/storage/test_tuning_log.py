@@ -91,20 +91,19 @@ class TestManyAdders:
 
 
 class TestFollowing:
-    def test_what_was_read_is_not_read_again(self, log: TuningLog, path: Path) -> None:
-        TuningLog(path).add([trial(name) for name in "abc"])
-        before = log.trials()
-        TuningLog(path).add([trial("d")])
-        after = log.trials()
-        assert [one.hash for one in after] == ["a", "b", "c", "d"]
-        assert all(one is earlier for one, earlier in zip(after, before, strict=False))
-
-    def test_entries_are_complete_for_one_who_has_followed(self, log: TuningLog, path: Path) -> None:
-        TuningLog(path).add([trial("a")])
+    def test_what_was_read_is_not_read_again_unless_the_log_was_mended(self, log: TuningLog, path: Path) -> None:
+        other = TuningLog(path)
+        other.add([trial(name) for name in "abc"])
         log.follow()
-        TuningLog(path).add([trial("b")])
-        assert [entry.hash for entry in log.entries()] == ["a", "b"]
+        before = log.trials()
+        other.add([trial("d")])
+        after = log.trials()
+        assert [one.hash for one in after] == [entry.hash for entry in log.entries()] == ["a", "b", "c", "d"]
+        assert all(one is earlier for one, earlier in zip(after, before, strict=False))
         assert log.follow() == ([], False)
+        path.write_bytes(path.read_bytes().replace(b'"hash":"b"', b'"hash":"x"'))
+        other.add([trial("e")])
+        assert hashes(log) == ["a", "c", "d", "e"]
 
     def test_a_read_that_fails_half_way_is_made_again(
         self, log: TuningLog, path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,29 +130,15 @@ class TestFollowing:
         assert log.trials() == []
         assert len(log.add([trial("a")])) == 1
 
-    def test_a_log_that_was_mended_meanwhile_is_read_anew(self, log: TuningLog, path: Path) -> None:
-        other = TuningLog(path)
-        other.add([trial(name) for name in "abc"])
-        assert hashes(log) == ["a", "b", "c"]
-        path.write_bytes(path.read_bytes().replace(b'"hash":"b"', b'"hash":"x"'))
-        other.add([trial("d")])
-        assert hashes(log) == ["a", "c", "d"]
-
 
 class TestDamage:
-    def test_a_torn_tail_costs_the_last_trial(self, log: TuningLog, path: Path) -> None:
+    def test_a_damaged_line_costs_its_trial_and_a_torn_tail_the_last(self, log: TuningLog, path: Path) -> None:
         log.add([trial(name) for name in "abc"])
-        path.write_bytes(path.read_bytes()[:-9])
-        assert hashes(TuningLog(path)) == ["a", "b"]
-        assert len(TuningLog(path).add([trial("c")])) == 1
-        assert hashes(TuningLog(path)) == ["a", "b", "c"]
-
-    def test_a_damaged_line_costs_its_trial(self, log: TuningLog, path: Path) -> None:
-        log.add([trial(name) for name in "abc"])
-        path.write_bytes(path.read_bytes().replace(b'"hash":"b"', b'"hash":"x"'))
+        path.write_bytes(path.read_bytes()[:-9].replace(b'"hash":"a"', b'"hash":"x"'))
         fresh = TuningLog(path)
-        assert hashes(fresh) == ["a", "c"]
-        assert [added.hash for added in fresh.add([trial(name) for name in "abc"])] == ["b"]
+        assert hashes(fresh) == ["b"]
+        assert [added.hash for added in fresh.add([trial(name) for name in "abc"])] == ["a", "c"]
+        assert hashes(TuningLog(path)) == ["b", "a", "c"]
 
     @pytest.mark.parametrize(
         "change",

@@ -29,7 +29,7 @@ def test_the_hour_is_at_the_pace_of_the_stages(workspace: Workspace, tuned: JobP
     assert there.rest is None
 
 
-def test_a_job_that_goes_on_has_the_rest_of_its_budget(
+def test_a_job_that_goes_on_has_the_rest_of_its_budget_and_one_without_times_nothing(
     workspace: Workspace, make_job: Callable[..., JobPaths], tuned: JobPaths
 ) -> None:
     paths = make_job(2, trials=148)  # shares the logs of job 1
@@ -37,10 +37,7 @@ def test_a_job_that_goes_on_has_the_rest_of_its_budget(
     assert there is not None and there.rest is not None and there.rest.trials == 100
     assert there.hour is None, "no stage of it has ended"
     assert "after the 100 trials that are left" in there.says
-
-
-def test_a_job_without_times_has_none(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    assert found(workspace, make_job(), ended=False) is None
+    assert found(workspace, make_job(3, "new", target_key="llvm-other"), ended=False) is None
 
 
 @pytest.mark.parametrize(("median", "said"), [(9.99, True), (9.5, False)])
