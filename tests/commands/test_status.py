@@ -97,7 +97,7 @@ def test_on_a_narrow_screen_rows_become_lines_and_nothing_is_lost(width: int) ->
     assert max(map(len, printed)) <= width
     said = " ".join(" ".join(printed).split())
     for part in ("ID 1", "TARGET simulated", "STATE waiting", "TRIALS 8/64", "ETA 1h07m", "WHY waits for a CPU"):
-        assert part in said
+        assert f" {part} " in f" {said} "
     for part in ("cpu 0", "build", "idle", "12.5 us", "75.0%"):
         assert part in said
     assert LONG in said.replace(" ", "")

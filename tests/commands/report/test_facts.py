@@ -62,6 +62,8 @@ def test_a_report_has_the_numbers_of_status_and_changes_nothing(workspace: Works
     assert job.references is not None
     assert job.references.named == {"exported library": 2.0, "ONNX Runtime": 2.5, "untuned": 40.0}
     assert job.tasks[0].knobs[0].importance == pytest.approx(1.0)
+    (told,) = to_json(gather(workspace, [tuned], NOW))["jobs"]
+    assert told["forecast"]["hour"]["trials"] > 1000 and told["forecast"]["latency_ms"] == 1.0
 
 
 def test_a_new_job_has_a_report_and_one_that_cannot_be_read_says_why(
