@@ -26,10 +26,11 @@ from autotune.settings import (
     SubmitSettings,
     TrainSettings,
 )
-from autotune.toml_file import name_lines, parse, section
+from autotune.toml_file import MOST_BYTES, name_lines, parse, section
 
 __all__ = ["Config", "Setting", "check_job_device", "load_config"]
 
+_LONGEST_KEY = 60  # characters that are shown of it
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")  # it becomes part of the name of a lock file
 
 
@@ -98,7 +99,7 @@ def load_config(path: Path) -> Config:
         DiskProblem: The file cannot be read.
     """
     try:
-        data = read_regular(path)
+        data = read_regular(path, MOST_BYTES)
     except FileNotFoundError:
         return Config()
     except OSError as error:
@@ -202,8 +203,9 @@ def _words(error: InvalidData) -> str:
     place = f" in {section(parents)}" if parents else ""
     if isinstance(error, WrongValue):
         return f"{key!r}{place} must be {error.expected}, not {error.found}"
-    what = f"section [{key}]" if not parents and isinstance(error.value, dict) else f"key {key!r}"
-    return f"unknown {what}{place}{_hint(str(key), error.known)}"
+    named = str(key)[:_LONGEST_KEY]
+    what = f"section [{named}]" if not parents and isinstance(error.value, dict) else f"key {named!r}"
+    return f"unknown {what}{place}{_hint(named, error.known)}"
 
 
 def _hint(word: str, names: Iterable[str]) -> str:

@@ -156,6 +156,11 @@ class BadState(BadInput):
     """The request does not fit the job's present state."""
 
 
+_LONGEST_LINE = 700  # characters; a path, a cause and what to do fit, and more is cut out of the middle
+_LONGEST_FAULT = 400  # of what is said of data, which may repeat a part of it
+_LONGEST_CAUSE = 300  # of what a library says
+
+
 class InvalidData(AutotuneError, ValueError):
     """Data does not fit its schema.
 
@@ -164,7 +169,7 @@ class InvalidData(AutotuneError, ValueError):
     """
 
     def __init__(self, message: str, keys: tuple[str | int, ...] = ()) -> None:
-        super().__init__(message)
+        super().__init__(clipped(message))
         self.keys = keys
 
 
@@ -309,15 +314,33 @@ _PASSING = {
 }  # fmt: skip
 
 
+def clipped(text: str, most: int = _LONGEST_FAULT) -> str:
+    """Return a text of at most so many characters and an ellipsis: what is too much is cut out of its middle."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
+
+
 def one_line(text: object) -> str:
     """Return text as one line of printable characters, for a terminal. File and operator names may hold anything."""
-    return _printable(" ".join(str(text).strip().splitlines()))
+    return _printable(clipped(" ".join(str(text).strip().splitlines()), _LONGEST_LINE))
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an exception; the name of its type if it has no message."""
+    """Return the first line of the message of an exception, cut short; the name of its type if it has no message."""
     lines = (line.strip() for line in str(error).splitlines())
-    return next(filter(None, lines), type(error).__name__)
+    line = next(filter(None, lines), type(error).__name__)
+    return clipped(line, _LONGEST_CAUSE)
+
+
+def ran_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an exception says that there was no more memory, or one that it was raised in answer to.
+
+    Those of libraries in C++ have no type of their own in Python.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError) or (not isinstance(error, AutotuneError) and "std::bad_alloc" in str(error)):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def printable(text: object) -> str:

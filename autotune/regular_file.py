@@ -9,14 +9,22 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from autotune.errors import BadInput
 
-def open_regular(path: Path, buffering: int = io.DEFAULT_BUFFER_SIZE) -> BinaryIO:
+
+def open_regular(path: Path | str, buffering: int = io.DEFAULT_BUFFER_SIZE, *, parent: int | None = None) -> BinaryIO:
     """Open a file to read it.
+
+    Args:
+        path: The file.
+        buffering: As `open` takes it.
+        parent: The descriptor of the folder that its path begins in; None for the current one.
 
     Raises:
         OSError: It cannot be read, or is a pipe or a device, which may have no end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for its writer
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
+    descriptor = os.open(path, flags, dir_fd=parent)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
@@ -29,11 +37,35 @@ def open_regular(path: Path, buffering: int = io.DEFAULT_BUFFER_SIZE) -> BinaryI
         raise
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, most: int | None = None) -> bytes:
     """Return the content of a file.
 
+    Args:
+        path: The file.
+        most: How many bytes it may have; None for any number.
+
     Raises:
-        OSError: It cannot be read, or is a pipe or a device.
+        OSError: It cannot be read, is a pipe or a device, or has more bytes.
     """
     with open_regular(path) as file:
-        return file.read()
+        if most is None:
+            return file.read()
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EOVERFLOW, f"it is larger than {most >> 20} MiB, and none of its kind is", str(path))
+    return data
+
+
+def check_readable(path: Path) -> None:
+    """Check that a file that a user names can be read.
+
+    Raises:
+        BadInput: It cannot, is not there, or is a folder, a pipe or a device.
+    """
+    try:
+        open_regular(path).close()
+    except FileNotFoundError:
+        raise BadInput(f"cannot read {path}: there is no such file") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"cannot read {path}: {reason}") from error

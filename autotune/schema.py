@@ -10,6 +10,7 @@ be, for error messages.
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ __all__ = [
     "meta_of",
     "moment",
     "number",
+    "parsed_json",
     "plain",
     "positive",
     "type_name",
@@ -71,6 +73,24 @@ def convert(kind: type[T], data: object, *, exact: bool = False, keys: Keys = ()
         raise _fault(kind, data, keys, table) from None
     except UnicodeEncodeError:  # JSON may hold half of a character, as a key or where msgspec looks a text up
         raise InvalidData("it holds a text that is not Unicode", keys) from None
+
+
+def parsed_json(data: bytes) -> Any:
+    """Parse JSON that anybody may have written.
+
+    Raises:
+        InvalidData: It is none.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise InvalidData("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise InvalidData(str(error)) from None
+    except UnicodeDecodeError:
+        raise InvalidData("it is not UTF-8 text") from None
+    except ValueError:  # which is how Python refuses to read a long number
+        raise InvalidData("it has a number of too many digits") from None
 
 
 def plain(value: Any) -> Any:
@@ -231,8 +251,15 @@ def _wrong_value(hint: Any, value: object, keys: Keys, table: str) -> WrongValue
         expected = _choices(kind)
     else:
         expected = _bound(meta, typing.cast(float, value))
-    shown = repr(value) if of_type else type_name(value, table)
-    return WrongValue(keys, expected, value, shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...")
+    return WrongValue(keys, expected, value, _shown(value) if of_type else type_name(value, table))
+
+
+def _shown(value: object) -> str:
+    try:
+        shown = repr(value)
+    except ValueError:  # Python refuses to write a long number
+        return "a number of too many digits"
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
 
 
 def _bound(meta: Meta | None, value: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -9,12 +11,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune import schema
-from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, clipped, disk_problem
 from autotune.regular_file import read_regular
 
-__all__ = ["line_of", "name_lines", "parse", "read_tables", "section"]
+__all__ = ["MOST_BYTES", "line_of", "name_lines", "parse", "read_tables", "section"]
 
 T = TypeVar("T")
+
+MOST_BYTES = 2 << 20  # of a file that people write
+_LONGEST_KEY = 60  # characters that are shown of it
+_LONG_NUMBER = re.compile(rb"[0-9][0-9_]{4199,}")
+# What begins, ends or hides a bracket or the end of a line.
+_TOKEN = re.compile(
+    r'''"""(?:\\.|[^\\])*?"""+|\'{3}.*?\'{3,}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[][{}\n]''', re.DOTALL
+)
+_MOST_BITS = 14_000  # of a number that Python reads and writes: it has at most 4,300 digits
+_TOO_LARGE = "a whole number of more than 4,200 digits"
 
 
 def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
@@ -34,25 +46,55 @@ def parse(path: Path, data: bytes) -> tuple[dict[str, Any], str]:
 
     try:
         text = data.decode("utf-8")
-        return tomli.loads(text), text
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8 text") from error
-    except tomli.TOMLDecodeError as error:
-        fault = f"{error.msg[:1].lower()}{error.msg[1:]}"
-        raise ConfigError(f"{path}:{error.lineno}: {fault}") from error
+        document = tomli.loads(text)
+    except ValueError as error:
+        raise _refusal(path, data, error) from error
     except RecursionError:
         raise ConfigError(f"{path}: its tables or lists are nested too deeply") from None
+    with name_lines(path, text, str):
+        _check_numbers(document)
+    return document, text
+
+
+def _refusal(path: Path, data: bytes, error: ValueError) -> ConfigError:
+    """Say in one line what is wrong with a file that is no TOML."""
+    import tomli
+
+    if isinstance(error, UnicodeDecodeError):
+        line = data[: error.start].count(b"\n") + 1
+        return ConfigError(f"{path}:{line}: not UTF-8 text")
+    if isinstance(error, tomli.TOMLDecodeError):
+        return ConfigError(f"{path}:{error.lineno}: {error.msg[:1].lower()}{error.msg[1:]}")
+    number = _LONG_NUMBER.search(data)  # which Python refuses to read, as that takes long
+    line = data[: number.start() if number else 0].count(b"\n") + 1
+    return ConfigError(f"{path}:{line}: there is {_TOO_LARGE}")
+
+
+def _check_numbers(value: object, keys: tuple[str | int, ...] = ()) -> None:
+    """Check that whole numbers can be written: hexadecimal ones are read whatever their length.
+
+    Raises:
+        InvalidData: One is too long. `keys` lead to it.
+    """
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        name = next((key for key in reversed(keys) if isinstance(key, str)), "")
+        raise InvalidData(f"{name[:_LONGEST_KEY]!r} has {_TOO_LARGE}", keys)
+    if isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_numbers(part, (*keys, key))
 
 
 @contextmanager
-def read_tables(kind: type[T], path: Path, name: str) -> Iterator[tuple[T, dict[str, Any]]]:
+def read_tables(
+    kind: type[T], path: Path, name: str, upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> Iterator[tuple[T, dict[str, Any]]]:
     """Read a file whose tables are dataclasses, and name the line of what the block finds wrong with it.
 
     Args:
         kind: The dataclass of the whole file. Keys that it does not have are refused.
         path: The file.
         name: What users call the file, such as `the suite`.
+        upgrade: Makes a document of this version of one of an older version.
 
     Yields:
         The file as `kind`, and the document that it was made of.
@@ -62,10 +104,12 @@ def read_tables(kind: type[T], path: Path, name: str) -> Iterator[tuple[T, dict[
         DiskProblem: The file cannot be read.
     """
     try:
-        data = read_regular(path)
+        data = read_regular(path, MOST_BYTES)
     except OSError as error:
         raise disk_problem("read", path, error) from error
     document, text = parse(path, data)
+    if upgrade is not None:
+        document = upgrade(document)
     with name_lines(path, text, partial(_words, name)):
         yield schema.convert(kind, document, exact=True, table="a table"), document
 
@@ -77,9 +121,9 @@ def _words(name: str, error: InvalidData) -> str:
     *parents, key = error.keys
     place = section(parents) if isinstance(key, str) and parents else name
     if isinstance(error, UnknownKey):
-        return f"unknown key {key!r} in {place}; there are {', '.join(error.known)}"
+        return f"unknown key {str(key)[:_LONGEST_KEY]!r} in {place}; there are {', '.join(error.known)}"
     subject = f"entry {key + 1} of {parents[-1]!r}" if isinstance(key, int) else repr(key)
-    return f"{subject} in {place} must be {error.expected}, not {error.value!r}"
+    return f"{subject} in {place} must be {error.expected}, not {error.found}"
 
 
 @contextmanager
@@ -97,20 +141,19 @@ def name_lines(path: Path, text: str, words: Callable[[InvalidData], str]) -> It
     try:
         yield
     except InvalidData as error:
-        raise ConfigError(f"{path}:{line_of(text, error.keys)}: {words(error)}") from None
+        raise ConfigError(f"{path}:{line_of(text, error.keys)}: {clipped(words(error))}") from None
 
 
 def section(keys: Sequence[str | int]) -> str:
     """Return the header of the section that keys lead to, such as `[machine.devices]`. Indices are left out."""
-    return f"[{'.'.join(key for key in keys if isinstance(key, str))}]"
+    return f"[{'.'.join(key[:_LONGEST_KEY] for key in keys if isinstance(key, str))}]"
 
 
 def line_of(text: str, keys: Sequence[str | int]) -> int:
     """Find the line on which a value begins.
 
-    TOML parsers do not say where a value was. So the text is parsed up to its first line, its second, and so on. The
-    first part that parses and has the keys ends with the value; the value began after the last part that parsed
-    before.
+    TOML parsers do not say where a value was. So the text is parsed up to the ends of some of its lines, until the
+    first is found behind which it has the keys; the value began behind the one before.
 
     Args:
         text: A whole TOML file.
@@ -121,17 +164,28 @@ def line_of(text: str, keys: Sequence[str | int]) -> int:
     """
     import tomli
 
-    lines = text.replace("\r\n", "\n").split("\n")
-    begin = 1
-    for count in range(1, len(lines) + 1):
-        try:
-            document: Any = tomli.loads("\n".join(lines[:count]))
-        except tomli.TOMLDecodeError:
-            continue
-        if _has(document, keys):
-            return begin
-        begin = count + 1
-    return begin
+    text = text.replace("\r\n", "\n")
+    ends = _ends(text)
+
+    def is_there(end: int) -> bool:
+        return _has(tomli.loads(text[:end]), keys)
+
+    place = bisect_left(ends, True, key=is_there)
+    return text.count("\n", 0, ends[place - 1]) + 1 if place else 1
+
+
+def _ends(text: str) -> list[int]:
+    """Return the places behind the lines that end a key with its value, the head of a table, or nothing."""
+    ends = list[int]()
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in ("[", "{"):
+            depth += 1
+        elif token[0] in ("]", "}"):
+            depth -= 1
+        elif token[0] == "\n" and depth == 0:
+            ends.append(token.end())
+    return [*ends, len(text)]
 
 
 def _has(document: Any, keys: Sequence[str | int]) -> bool:

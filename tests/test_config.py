@@ -219,3 +219,26 @@ class TestDevices:
     )
     def test_what_is_wrong_is_refused_with_its_line(self, path: Path, text: str, fault: str) -> None:
         assert refusal(path, text) == f"autotune.toml:{fault}"
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 300_000])
+def test_a_number_that_python_does_not_read_or_write_has_its_line(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "autotune.toml"
+    path.write_text(f"[job]\n# a comment\ntrials = {number}\n")
+    with pytest.raises(ConfigError, match=r"autotune.toml:3: .*whole number of more than 4,200 digits"):
+        load_config(path)
+
+
+def test_a_file_of_settings_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "autotune.toml"
+    path.write_text("# x\n" * 600_000)
+    with pytest.raises(DiskProblem, match="larger than 2 MiB"):
+        load_config(path)
+
+
+def test_a_long_key_is_not_repeated_in_full(tmp_path: Path) -> None:
+    path = tmp_path / "autotune.toml"
+    path.write_text(f"{'k' * 5000} = 1\n")
+    with pytest.raises(ConfigError) as refused:
+        load_config(path)
+    assert len(str(refused.value)) < 400

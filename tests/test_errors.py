@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune import errors
-from autotune.errors import first_line, one_line, printable
+from autotune.errors import ModelError, clipped, first_line, one_line, printable, ran_out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,30 @@ def test_what_a_terminal_would_obey_is_shown_as_a_question_mark() -> None:
 def test_the_first_line_of_an_exception_without_a_message_is_its_type() -> None:
     assert first_line(ValueError("\n  no such option\nTraceback")) == "no such option"
     assert first_line(MemoryError()) == "MemoryError"
+
+
+def test_what_a_library_says_at_length_is_cut_short() -> None:
+    assert first_line(ValueError("x" * 300)) == "x" * 300
+    assert first_line(ValueError("x" * 5000)) == "x" * 300 + "..."
+
+
+def test_want_of_memory_is_known_through_the_errors_that_it_was_turned_into() -> None:
+    def turned(error: Exception, *, told: bool = True) -> Exception:
+        try:
+            try:
+                raise error
+            except Exception as before:
+                raise ModelError("cannot import net.onnx") from (before if told else None)
+        except ModelError as after:
+            return after
+
+    assert ran_out_of_memory(MemoryError()) and ran_out_of_memory(turned(MemoryError()))
+    assert ran_out_of_memory(turned(RuntimeError("std::bad_alloc")))
+    assert not ran_out_of_memory(turned(ValueError("no such axis")))
+    assert not ran_out_of_memory(turned(MemoryError(), told=False)) and not ran_out_of_memory(None)
+
+
+def test_of_a_long_text_the_ends_stay() -> None:
+    assert clipped("x" * 400) == "x" * 400
+    text = clipped("cannot import " + "x" * 5000 + "; give it another name")
+    assert text.startswith("cannot import x") and text.endswith("x; give it another name") and len(text) < 410

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import BadInput, BadState, DamagedFile, disk_problem
-from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
+from autotune.errors import BadState, DamagedFile
+from autotune.tvm_backend.export.folder import read_report
+from autotune.tvm_backend.export.loadable import REPORT
+from autotune.tvm_backend.export.writing.files import LIBRARY
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.export.loaded import LoadedModel
@@ -38,15 +39,7 @@ class Exported:
             DamagedFile: Its report is not JSON.
             DiskProblem: Its report cannot be read.
         """
-        path = Path(folder) / REPORT
-        try:
-            return cls(Path(folder), dict(json.loads(path.read_bytes())))
-        except FileNotFoundError:
-            raise BadInput(f"{folder} holds no exported model: {path} is missing") from None
-        except OSError as error:
-            raise disk_problem("read", path, error) from error
-        except (TypeError, ValueError) as error:  # TypeError: it is JSON, and no object
-            raise DamagedFile(f"{path} is damaged: {error}") from error
+        return cls(Path(folder), read_report(Path(folder)))
 
     @property
     def latency_ms(self) -> float:
@@ -54,24 +47,32 @@ class Exported:
 
         Raises:
             BadState: It was exported with `quick`, which times nothing.
+            DamagedFile: The report has no such number.
         """
-        latency = self.report["latency"]
-        if not latency:
+        latency = self.report.get("latency")
+        if latency == {}:
             raise BadState(f"the library in {self.folder} was not timed; export it again without quick")
-        return float(latency["tuned_ms"])
+        tuned_ms = latency.get("tuned_ms") if isinstance(latency, dict) else None
+        if isinstance(tuned_ms, bool) or not isinstance(tuned_ms, int | float):
+            raise DamagedFile(f"{self.folder / REPORT} is damaged: it says no latency; export the job again")
+        return float(tuned_ms)
 
-    def load(self, threads: int = 0) -> LoadedModel:
-        """Load the library into this process. Imports TVM.
+    def load(self, threads: int = 0, *, check_weights: bool = False) -> LoadedModel:
+        """Load the library into this process, if it is still what was written. Imports TVM.
 
         Args:
             threads: How many threads the model uses; 0 for as many as it was exported for.
+            check_weights: Whether to check the large weights, too. They are read where they lie when the model first
+                runs, and to read all of them before takes longer: half a second for 1 GB.
 
         Returns:
             The model. Call it with NumPy arrays.
 
         Raises:
             BadInput: The library cannot be loaded in this process.
+            DamagedFile: The library or its report is not what was written.
+            MachineProblem: Something that the library needs is missing here.
         """
         from autotune.tvm_backend.export.loaded import load
 
-        return load(self.folder / LIBRARY, self.report, threads)
+        return load(self.folder / LIBRARY, self.report, threads, check_weights=check_weights)

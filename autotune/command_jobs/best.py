@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from autotune.command_jobs import t4
-from autotune.command_jobs.definition import Command, Definition, Value
+from autotune.command_jobs.combinations import Combinations
+from autotune.command_jobs.command import Command
+from autotune.command_jobs.definition import Definition, Values
 from autotune.command_jobs.space_copy import read_snapshot
-from autotune.command_jobs.trial import filled, variables
+from autotune.command_jobs.trial import variables
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.storage.atomic import make_folders, publish_bytes, publish_json, read_json
 from autotune.storage.formats import JobSpec, Trial
@@ -41,17 +43,20 @@ def export(workspace: Workspace, paths: JobPaths, spec: JobSpec, output: Path) -
     """
     definition = read_snapshot(paths)
     log = TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[0].hash).records)
-    fastest = log.fastest(1)
-    if not fastest:
+    combinations = Combinations(definition)
+    trials = [trial for trial in log.trials() if _values(combinations, trial) is not None]
+    ours = {trial.hash for trial in trials}
+    fastest = next((trial for trial in log.fastest(len(log.entries())) if trial.hash in ours), None)
+    values = None if fastest is None else _values(combinations, fastest)
+    if fastest is None or values is None:
         raise BadState(f"{paths.folder.name} has no result yet: wait for its first trials")
-    trials = log.trials()
-    best = _described(spec, fastest[0], trials)
+    best = _described(spec, fastest, values, trials)
     names = [*(f"{name}.sh" for name in definition.commands), "best.toml", f"{spec.name}_T4.json", *definition.files]
     _check_output(output, names)
     for name in definition.files:
         _copy(paths.files / name, output / name)
     for name, command in definition.commands.items():
-        _write(output / f"{name}.sh", _script(spec, definition, command, best["values"]), executable=True)
+        _write(output / f"{name}.sh", _script(spec, definition, command, values), executable=True)
     _write(output / "best.toml", _toml(spec, best))
     _write(output / f"{spec.name}_T4.json", json.dumps(t4.results(trials, spec.metric), indent=1) + "\n")
     publish_json(output / "best.json", *_BEST, best)
@@ -69,11 +74,17 @@ def summary(best: Mapping[str, Any], output: str) -> str:
     )
 
 
-def _described(spec: JobSpec, best: Trial, trials: list[Trial]) -> dict[str, Any]:
+def _values(combinations: Combinations, trial: Trial) -> Values | None:
+    """Return the values of a trial as the space has them; None where they are not of it, as an imported log may say."""
+    configuration = combinations.configuration(trial.trace.get("values")) if isinstance(trial.trace, dict) else None
+    return None if configuration is None else combinations.values(configuration)
+
+
+def _described(spec: JobSpec, best: Trial, values: Values, trials: list[Trial]) -> dict[str, Any]:
     assert best.median_us is not None, "the fastest trial has a time"
     return {
         "job": spec.name,
-        "values": best.trace["values"],
+        "values": values,
         "metric": vars(spec.metric),
         "value": spec.metric.from_us(best.median_us),
         "measured": [spec.metric.from_us(us) for us in best.times_us],
@@ -117,19 +128,20 @@ def _write(path: Path, text: str, *, executable: bool = False) -> None:
     path.chmod(0o755 if executable else 0o644)
 
 
-def _script(spec: JobSpec, definition: Definition, command: Command, values: Mapping[str, Value]) -> str:
+def _script(spec: JobSpec, definition: Definition, command: Command, values: Values) -> str:
     exports = [f"export {name}={shlex.quote(text)}" for name, text in variables(definition, values).items()]
     lines = [
         "#!/bin/sh",
         f"# The best values of the job {spec.name}, by autotune. It runs in the folder that it is in.",
         'cd "$(dirname "$0")" || exit',
         *exports,
-        f"exec {shlex.join(filled(command, values))}",
+        f"exec {shlex.join(command.filled(values))}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _toml(spec: JobSpec, best: Mapping[str, Any]) -> str:
-    """Return the values as TOML, whose numbers, booleans and text are written as in JSON."""
+    """Return the values as TOML, whose numbers, booleans and text are written as in JSON, but for one character."""
     head = f"# {spec.metric.name}: {best['value']:.6g} {spec.metric.unit}, the best of {best['trials']} trials\n"
-    return head + "".join(f"{name} = {json.dumps(value)}\n" for name, value in best["values"].items())
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in best["values"].items()}
+    return head + "".join(f"{name} = {text}\n".replace("\x7f", "\\u007f") for name, text in texts.items())

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.command_jobs.definition import Definition, Value, Values
+from autotune.command_jobs.command import Value
+from autotune.command_jobs.definition import Definition, Values
 from autotune.command_jobs.expressions import Expression
 from autotune.errors import InvalidData
 from autotune.strategies.restricted import RestrictedSpace, Table

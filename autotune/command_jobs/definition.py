@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import keyword
-import math
 import re
-import string
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
 
 from autotune import schema
+from autotune.command_jobs.command import Command, Value, Written, check_placeholders, is_text
 from autotune.command_jobs.expressions import Expression
 from autotune.errors import InvalidData
 from autotune.metric import Metric
@@ -26,22 +27,17 @@ from autotune.schema import at_least, titled, whole_number
 __all__ = [
     "Build",
     "Check",
-    "Command",
     "Definition",
     "File",
     "Machine",
     "Measure",
     "Megabytes",
     "Parameters",
-    "Value",
     "Values",
 ]
 
-Value = bool | int | float | str
 Values = dict[str, Value]
 Parameters = dict[str, tuple[Annotated[Value, titled("a number, a text, true or false")], ...]]
-# A list is a program and its arguments; text is run by /bin/sh.
-Command = Annotated[str | tuple[str, ...], titled("text for /bin/sh, or a list of a program and its arguments")]
 Megabytes = Annotated[int, whole_number(1, most=10**7)]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -55,9 +51,10 @@ _DAY_S = 86400
 
 @dataclass(frozen=True)
 class Build:
-    """The command that builds a combination in its folder."""
+    """The command that builds a combination in its folder. With `shell`, a shell runs it."""
 
-    command: Command
+    command: Written
+    shell: bool = False
     timeout_s: Annotated[float, at_least(0.1, "After so many seconds a build is killed.")] | None = None
 
 
@@ -69,6 +66,7 @@ class Measure:
 
     Attributes:
         command: The command.
+        shell: Whether a shell runs it.
         timed: Whether it is timed, from its start to its end, and prints what it likes.
         number: A regular expression whose group is the number, in the last place of the output where it fits.
         repeats: How often it is run for a trial. The median counts.
@@ -76,7 +74,8 @@ class Measure:
         timeout_s: The seconds after which all of that together is killed; None for the setting.
     """
 
-    command: Command
+    command: Written
+    shell: bool = False
     timed: bool = False
     number: str | None = None
     repeats: Annotated[int, whole_number(1, most=1000)] = 3
@@ -90,12 +89,14 @@ class Check:
 
     Attributes:
         command: The command; None for another run of the one that measures.
+        shell: Whether a shell runs it.
         output: The file whose text it has to print; None if it may print anything.
         tolerance: The relative error that a number in it may have.
         timeout_s: The seconds after which it is killed; None for the setting of measurements.
     """
 
-    command: Command | None = None
+    command: Written | None = None
+    shell: bool = False
     output: str | None = None
     tolerance: Annotated[float, at_least(0.0, "The largest relative error of a number.")] = 0.0
     timeout_s: Annotated[float, at_least(0.1, "After so many seconds a check is killed.")] | None = None
@@ -149,22 +150,30 @@ class Definition:
     disk_mb: Megabytes = 1024
     files: dict[str, File] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def commands(self) -> dict[str, Command]:
-        """The commands by what they do."""
-        by_purpose: dict[str, Command | None] = {
-            "build": self.build.command if self.build else None,
-            "measure": self.measure.command,
-            "check": self.check.command if self.check else None,
-        }
-        return {name: command for name, command in by_purpose.items() if command is not None}
+        """The commands by what they do.
+
+        Raises:
+            InvalidData: One is no command, or needs a shell and does not say so. `keys` lead to it.
+        """
+        sections = {"build": self.build, "measure": self.measure, "check": self.check}
+        commands: dict[str, Command] = {}
+        for name, part in sections.items():
+            if part is not None and part.command is not None:
+                with _under(name, "command"):
+                    commands[name] = Command.of(part.command, part.shell)
+        return commands
 
     @cached_property
     def digest(self) -> str:
         """What tells it from others whose trials are not worth the same: all but the limits."""
         described = schema.plain(self)
         for part in ("build", "measure", "check"):
-            (described[part] or {}).pop("timeout_s", None)
+            for key in ("timeout_s", "command", "shell"):
+                (described[part] or {}).pop(key, None)
+        for part, command in self.commands.items():
+            described[part]["command"] = command.template
         del described["disk_mb"], described["machine"]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -185,7 +194,8 @@ class Definition:
         for place, text in enumerate(self.restrictions):
             _check_restriction(text, self.parameters, ("restrictions", place))
         for name, command in self.commands.items():
-            check_command(command, self.parameters, (name, "command"))
+            with _under(name, "command"):
+                command.check(self.parameters)
         _check_number(self.measure)
         _check_environment(self.environment, self.parameters)
         if self.metric.better == "larger" and self.measure.timed:
@@ -211,57 +221,19 @@ def _check_parameters(parameters: Mapping[str, tuple[Value, ...]]) -> None:
 
 def _check_value(name: str, value: Value, keys: tuple[str, ...]) -> None:
     if isinstance(value, str):
-        if "\0" in value or len(value) > _LONGEST_TEXT:
-            raise InvalidData(f"{name!r} has a text with a null character or of more than 4096 characters", keys)
-    elif not (math.isfinite(value) and abs(value) <= _LARGEST):
+        if not is_text(value) or len(value) > _LONGEST_TEXT:
+            raise InvalidData(
+                f"{name!r} has a text with a null character, of more than 4096 characters or not Unicode", keys
+            )
+    elif not abs(value) <= _LARGEST:  # which NaN is not
         raise InvalidData(f"{name!r} has a number that is not finite or larger than 2^53", keys)
 
 
 def _check_restriction(text: str, parameters: Mapping[str, Any], keys: tuple[str | int, ...]) -> None:
-    try:
+    with _under(*keys):
         expression = Expression.of(text, parameters)
-    except InvalidData as error:
-        raise InvalidData(str(error), keys) from None
     if not expression.names:
         raise InvalidData(f"{text!r} names no parameter", keys)
-
-
-def check_command(command: Command, names: Mapping[str, Any], keys: tuple[str, ...]) -> None:
-    """Check a command and its placeholders.
-
-    Raises:
-        InvalidData: It is empty, or has a placeholder that is no parameter.
-    """
-    words = (command,) if isinstance(command, str) else command
-    if not words or not words[0].strip():
-        raise InvalidData("a command needs a program", keys)
-    for word in words:
-        if "\0" in word:
-            raise InvalidData("a command has a null character", keys)
-        _check_placeholders(word, names, keys)
-
-
-def _check_placeholders(text: str, names: Mapping[str, Any], keys: tuple[str, ...]) -> None:
-    for name in placeholders(text, keys):
-        if name not in names:
-            raise InvalidData(f"the placeholder {{{name}}} names no parameter; write {{{{ and }}}} for braces", keys)
-
-
-def placeholders(text: str, keys: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the names in a text's placeholders.
-
-    Raises:
-        InvalidData: A brace is open, or a placeholder is more than a name.
-    """
-    try:
-        for _, name, form, conversion in string.Formatter().parse(text):
-            if name is None:
-                continue
-            if form or conversion or not _NAME.fullmatch(name):
-                raise InvalidData(f"the placeholder {{{name}}} is no name; write {{{{ and }}}} for braces", keys)
-            yield name
-    except ValueError as error:
-        raise InvalidData(f"{text[:60]!r}: {error}; write {{{{ and }}}} for braces", keys) from None
 
 
 def _check_number(measure: Measure) -> None:
@@ -271,7 +243,9 @@ def _check_number(measure: Measure) -> None:
     if measure.timed:
         raise InvalidData("a command that is timed prints no number; leave out 'number' or 'timed'", keys)
     try:
-        groups = re.compile(measure.number).groups
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what later versions of Python read in another way
+            groups = re.compile(measure.number).groups
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidData(f"'number' is no regular expression: {error}", keys) from None
     if groups != 1:
@@ -281,6 +255,16 @@ def _check_number(measure: Measure) -> None:
 def _check_environment(environment: Mapping[str, str], names: Mapping[str, Any]) -> None:
     for name, value in environment.items():
         keys = ("environment", name)
-        if not _NAME.fullmatch(name) or "\0" in value:
+        if not _NAME.fullmatch(name) or not is_text(value):
             raise InvalidData(f"{name!r} is no environment variable", keys)
-        _check_placeholders(value, names, keys)
+        with _under(*keys):
+            check_placeholders(value, names)
+
+
+@contextmanager
+def _under(*keys: str | int) -> Iterator[None]:
+    """Say where a fault is that the block finds."""
+    try:
+        yield
+    except InvalidData as error:
+        raise InvalidData(str(error), keys) from None

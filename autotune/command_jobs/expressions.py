@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -134,7 +135,9 @@ def parsed(text: str) -> ast.expr:
     if len(text) > _LONGEST:
         raise InvalidData(f"{text[:60]!r}... has more than {_LONGEST} characters")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as of `1 is 1`, which is refused by name
+            return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply"
         raise InvalidData(f"{text[:60]!r} is no expression: {reason}") from None

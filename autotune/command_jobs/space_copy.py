@@ -43,7 +43,7 @@ def write_snapshot(paths: JobPaths, definition: Definition, source: Path) -> tup
         except OSError as error:
             raise disk_problem("copy", source / name, error) from error
     formats.write(paths.space, definition)
-    for path in (paths.folder, paths.files, *paths.files.rglob("*"), paths.space):
+    for path in (paths.folder, *dict.fromkeys(_parts(paths, definition)), paths.space):
         path.chmod(path.stat().st_mode & ~0o022)
     return checksum(paths.space)
 

@@ -7,7 +7,6 @@ keys of a `SPACE.toml`; or a `SPACE.toml` names it as `t1`.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import zlib
@@ -22,17 +21,19 @@ from autotune.command_jobs.definition import Build, Check, Definition, File, Mac
 from autotune.command_jobs.t1 import configuration_space
 from autotune.errors import BadInput, ConfigError, InvalidData, StorageError, disk_problem
 from autotune.metric import Metric
+from autotune.regular_file import open_regular, read_regular
 from autotune.storage import formats
 from autotune.storage.paths import FILES
-from autotune.toml_file import read_tables
+from autotune.toml_file import MOST_BYTES, read_tables
 
 __all__ = ["SpaceFile", "read_space"]
 
 _COMMANDS = "Autotune"  # the object of a file in T1 that has the rest of what a SPACE.toml has
 _PATH = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]*(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
-_MOST_BYTES = 1 << 20
 _MOST_FILES = 1000
+_LONGEST_PATH = 240  # characters
 _MOST_FILES_BYTES = 1 << 30
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +81,9 @@ def read_space(path: Path) -> tuple[Definition, Path]:
 def _check_size(path: Path) -> None:
     try:
         if not path.is_file():
-            raise BadInput(f"there is no file {path}" if not path.exists() else f"{path} is no file")
-        if path.stat().st_size > _MOST_BYTES:
-            raise BadInput(f"{path} is larger than {_MOST_BYTES >> 20} MiB; a space file has a few lines")
+            raise BadInput(f"{path} is no file" if path.exists() else f"there is no file {path}")
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInput(f"{path} is larger than {MOST_BYTES >> 20} MiB; a space file has a few lines")
     except OSError as error:
         raise disk_problem("read", path, error) from error
 
@@ -126,10 +127,10 @@ def _space_of(path: Path) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(path.read_bytes())
+        document = schema.parsed_json(read_regular(path, MOST_BYTES))
     except OSError as error:
         raise disk_problem("read", path, error) from error
-    except (ValueError, RecursionError) as error:
+    except InvalidData as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     if not isinstance(document, Mapping):
         raise InvalidData("it is not an object in T1, with a 'ConfigurationSpace'")
@@ -149,11 +150,13 @@ def _files(folder: Path, names: Mapping[str, None]) -> dict[str, File]:
     if len(names) > _MOST_FILES:
         raise InvalidData(f"there are more than {_MOST_FILES} files", ("files",))
     files: dict[str, File] = {}
+    left = _MOST_FILES_BYTES
     for name in names:
-        if not _PATH.fullmatch(name):
-            raise InvalidData(f"{name!r} is no path below the folder of the space file", ("files",))
+        if len(name) > _LONGEST_PATH or not _PATH.fullmatch(name):
+            raise InvalidData(f"{name[:60]!r} is no path below the folder of the space file", ("files",))
         files[name] = _file(folder / name)
-        if sum(file.size for file in files.values()) > _MOST_FILES_BYTES:
+        left -= files[name].size
+        if left < 0:
             raise InvalidData("its files are larger than 1 GiB together", ("files",))
     return files
 
@@ -161,10 +164,17 @@ def _files(folder: Path, names: Mapping[str, None]) -> dict[str, File]:
 def _file(path: Path) -> File:
     try:
         if not path.is_file():
-            raise InvalidData(f"there is no file {path}", ("files",))
+            raise InvalidData(f"{path} is no file" if path.exists() else f"there is no file {path}", ("files",))
         if path.stat().st_size > _MOST_FILES_BYTES:
             raise InvalidData(f"{path} is larger than 1 GiB", ("files",))
-        data = path.read_bytes()
-        return File(len(data), zlib.crc32(data), hashlib.sha256(data).hexdigest(), os.access(path, os.X_OK))
+        whole = hashlib.sha256()
+        size = 0
+        crc32 = 0
+        with open_regular(path) as file:
+            while chunk := file.read(_CHUNK):
+                whole.update(chunk)
+                crc32 = zlib.crc32(chunk, crc32)
+                size += len(chunk)
+        return File(size, crc32, whole.hexdigest(), os.access(path, os.X_OK))
     except OSError as error:
         raise disk_problem("read", path, error) from error

@@ -8,7 +8,8 @@ Conditions are those of `expressions.py`. Everything else is refused by name, an
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,7 +22,8 @@ from autotune.errors import InvalidData
 __all__ = ["configuration_space"]
 
 _MOST_VALUES = 10_000
-_CASTS = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
+_SHOWN = 60  # characters of what is refused
+_CASTS: dict[str, Callable[[Any], Any]] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,28 @@ def configuration_space(document: Mapping[str, Any]) -> tuple[dict[str, tuple[An
     for place, parameter in enumerate(space.TuningParameters):
         keys = ("ConfigurationSpace", "TuningParameters", place)
         if parameter.Name in parameters:
-            raise InvalidData(f"there are two parameters {parameter.Name!r}", keys)
+            raise InvalidData(f"there are two parameters {parameter.Name[:_SHOWN]!r}", keys)
         if parameter.Type not in _CASTS:
-            raise InvalidData(f"{parameter.Name!r} is of the unknown type {parameter.Type!r}", keys)
+            shown = f"{parameter.Name[:_SHOWN]!r} is of the unknown type {parameter.Type[:_SHOWN]!r}"
+            raise InvalidData(shown, keys)
         try:
             values = _values(parsed(parameter.Values))
-            parameters[parameter.Name] = tuple(_CASTS[parameter.Type](value) for value in values)
-        except (InvalidData, ValueError, TypeError) as error:
-            raise InvalidData(f"the values of {parameter.Name!r}: {error}", keys) from None
+            parameters[parameter.Name] = tuple(_cast(value, parameter.Type) for value in values)
+        except RecursionError:
+            raise InvalidData(f"the values of {parameter.Name[:_SHOWN]!r} are nested too deeply", keys) from None
+        except InvalidData as error:
+            raise InvalidData(f"the values of {parameter.Name[:_SHOWN]!r}: {error}", keys) from None
     return parameters, tuple(condition.Expression for condition in space.Conditions)
+
+
+def _cast(value: Any, kind: str) -> Any:
+    """Return a value as its type says. Text is not read as a number, and of a number no part is lost."""
+    if kind == "string" or not isinstance(value, str):
+        with contextlib.suppress(ValueError, OverflowError):  # such as NaN as a whole number
+            cast = _CASTS[kind](value)
+            if kind == "string" or cast == value:
+                return cast
+    raise InvalidData(f"{str(value)[:_SHOWN]!r} is no {kind}")
 
 
 def _values(node: ast.expr) -> Sequence[Any]:
@@ -106,7 +121,7 @@ def _constant(node: ast.expr) -> Any:
 def _whole(node: ast.expr) -> int:
     value = _constant(node)
     if not isinstance(value, int):
-        raise InvalidData(f"range takes whole numbers, not {value!r}")
+        raise InvalidData(f"range takes whole numbers, not {str(value)[:_SHOWN]!r}")
     return value
 
 

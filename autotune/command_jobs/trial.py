@@ -6,11 +6,12 @@ a value names or that the build should have made.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
-import shlex
 import shutil
+import stat
 import statistics
 import string
 import time
@@ -18,21 +19,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.command_jobs.definition import Command, Definition, Value, Values, placeholders
+from autotune.command_jobs.command import PREFIX, Value, text_of
+from autotune.command_jobs.definition import Definition, Values
 from autotune.errors import CommandMissing, InvalidData, StageTimeout, WorkerError, WrongResult
 from autotune.processes.keeper import CommandLimits, Finished, Keeper
+from autotune.storage.trees import walk
 
-__all__ = ["Trial", "TrialSettings", "filled", "is_fixed", "missing_program", "program_of", "variables"]
+__all__ = ["Trial", "TrialSettings", "missing_program", "variables"]
 
-_SHELL = ("/bin/sh", "-c")
-_PREFIX = "AUTOTUNE_"  # of the variables that carry values
 # What a worker sets for itself; commands get a number of threads that fits their CPUs.
 _OWN_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _OUTPUT_BYTES = 1 << 16
 _COMPARED_BYTES = 16 << 20
 _NOT_FOUND = 127  # the exit status of a shell for a program that is not there
-# A placeholder where a shell expects a program.
-_CHOSEN_PROGRAM = re.compile(r"(^|[;&|(\n`])\s*[^\s;&|]*\{")
 # A combination that takes so many times as long as the best one is not measured again.
 _HOPELESS = 2.0
 
@@ -82,7 +81,7 @@ class Trial:
             shutil.copy(self.settings.files / name, path)
             path.chmod(path.stat().st_mode | 0o200)
         if self.definition.build is not None:
-            self._run("build", self.definition.build.command, self.settings.build_s)
+            self._run("build", self.settings.build_s)
         self._check_size()
 
     def measure(self, best_us: float | None) -> list[float]:
@@ -98,10 +97,10 @@ class Trial:
         measure = self.definition.measure
         deadline = time.monotonic() + self.settings.measure_s
         for _ in range(measure.warmup):
-            self._run("measure", measure.command, deadline - time.monotonic())
+            self._run("measure", deadline - time.monotonic())
         times: list[float] = []
         for _ in range(measure.repeats):
-            times.append(self._us_of(self._run("measure", measure.command, deadline - time.monotonic())))
+            times.append(self._us_of(self._run("measure", deadline - time.monotonic())))
             if best_us is not None and statistics.median(times) > _HOPELESS * best_us:
                 break
         self._check_size()
@@ -126,10 +125,9 @@ class Trial:
         check = self.definition.check
         if check is None:
             return
-        command = self.definition.measure.command if check.command is None else check.command
         most = _COMPARED_BYTES if check.output else _OUTPUT_BYTES
         try:
-            finished = self._run("check", command, self.settings.check_s, most)
+            finished = self._run("check", self.settings.check_s, most)
         except CommandMissing:
             raise
         except WorkerError as error:
@@ -142,77 +140,51 @@ class Trial:
         if difference := _difference(finished.output, wanted, check.tolerance):
             raise WrongResult(f"the check prints {difference}")
 
-    def _run(self, what: str, command: Command, limit_s: float, output_bytes: int = _OUTPUT_BYTES) -> Finished:
+    def _run(self, what: str, limit_s: float, output_bytes: int = _OUTPUT_BYTES) -> Finished:
         if limit_s <= 0:
             raise StageTimeout(f"the {what} command took too long together with its repeats")
         limits = CommandLimits(limit_s, self.definition.disk_mb << 20, output_bytes, self.settings.cpus)
         environment = _environment(self.definition, self.values, self.settings)
-        finished = self.keeper.run(filled(command, self.values), str(self.folder), environment, limits)
+        command = self.definition.commands.get(what, self.definition.commands["measure"])
+        finished = self.keeper.run(command.filled(self.values), str(self.folder), environment, limits)
         if finished.succeeded:
             return finished
         if finished.how == "timeout":
             raise StageTimeout(f"the {what} command {finished.fault}")
-        if self.folder.is_dir() and (finished.how == "missing" or finished.status == _NOT_FOUND) and is_fixed(command):
+        if self.folder.is_dir() and (finished.how == "missing" or finished.status == _NOT_FOUND) and command.is_fixed:
             raise CommandMissing(
-                f"the program {program_of(command)!r} of the {what} command {finished.fault}; install it,"
+                f"the program {command.program!r} of the {what} command {finished.fault}; install it,"
                 " or correct the space file and submit it again"
             )
         raise WorkerError(f"the {what} command {finished.fault}")
 
     def _check_size(self) -> None:
-        used = sum(path.lstat().st_size for path in self.folder.rglob("*") if not path.is_dir())
+        used = 0
+        try:
+            for entry in walk(self.folder):
+                if stat.S_ISREG(entry.status.st_mode) and not os.access(entry.name, os.R_OK, dir_fd=entry.parent):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                used += 0 if entry.is_folder else entry.status.st_size
+        except OSError as error:
+            raise WorkerError(f"its folder cannot be read: {error.strerror}") from None
         if used > self.definition.disk_mb << 20:
             raise WorkerError(f"its folder takes {used >> 20} MiB; disk_mb allows {self.definition.disk_mb}")
-
-
-def program_of(command: Command) -> str:
-    """Return the program of a command: the first word."""
-    return command[0] if not isinstance(command, str) else command.split()[0]
-
-
-def is_fixed(command: Command) -> bool:
-    """Return whether the programs of a command are the same for all combinations, and not made by a build."""
-    if isinstance(command, str):
-        return not _CHOSEN_PROGRAM.search(command)
-    program = command[0]
-    return not any(placeholders(program)) and ("/" not in program or os.path.isabs(program))
 
 
 def missing_program(definition: Definition) -> tuple[str, str] | None:
     """Return a program that all combinations need and that is not here, after what it is for; None if there is none."""
     for purpose, command in definition.commands.items():
-        if isinstance(command, str) or not is_fixed(command):
+        if command.shell or not command.is_fixed:
             continue
-        if shutil.which(program_of(command), path=definition.environment.get("PATH")) is None:
-            return purpose, program_of(command)
+        if shutil.which(command.program, path=definition.environment.get("PATH")) is None:
+            return purpose, command.program
     return None
-
-
-def _text(value: Value) -> str:
-    """Return a value as commands get it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else repr(value)
-
-
-def filled(command: Command, values: Mapping[str, Value]) -> list[str]:
-    """Return a command with values in its placeholders.
-
-    An argument that is nothing but a placeholder is left out where the value is empty. In text for the shell a value
-    is one word, whatever it holds.
-    """
-    texts = {name: _text(value) for name, value in values.items()}
-    if isinstance(command, str):
-        quoted = {name: shlex.quote(text) for name, text in texts.items()}
-        return [*_SHELL, string.Formatter().vformat(command, (), quoted)]
-    words = [string.Formatter().vformat(word, (), texts) for word in command]
-    return [word for word, template in zip(words, command, strict=True) if word or not template]
 
 
 def variables(definition: Definition, values: Mapping[str, Value]) -> dict[str, str]:
     """Return the variables that carry values, and those of the space's own environment."""
-    texts = {name: _text(value) for name, value in values.items()}
-    carried = {f"{_PREFIX}{name}": text for name, text in texts.items()}
+    texts = {name: text_of(value) for name, value in values.items()}
+    carried = {f"{PREFIX}{name}": text for name, text in texts.items()}
     given = {name: string.Formatter().vformat(text, (), texts) for name, text in definition.environment.items()}
     return {**carried, **given}
 
@@ -239,6 +211,8 @@ def _number(output: str, pattern: str | None) -> float:
         lines = [line for line in output.splitlines() if line.strip()]
         text = lines[-1] if lines else ""
         missing = f"the last line that it prints is no number: {text.strip()[:60]!r}"
+    if not text.isascii():  # Python takes the digits of all scripts
+        raise WorkerError(missing)
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Check that nothing in a workspace is lost, duplicated or stuck.
+"""Check that nothing in a workspace is lost, duplicated or stuck, or that exported libraries are what was written.
 
 These invariants hold at every moment, even right after a process was killed:
 
@@ -37,22 +37,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 import typer
 
 from autotune.commands.terminal import say, tell, workspace_of
 from autotune.devices import kind_of
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, DamagedFile, DiskProblem
 from autotune.storage import atomic, formats
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, Trial, from_json
+from autotune.storage.formats import ENDED, Control, JobSpec, JobState, LastId, StageFile, Trial, from_json
 from autotune.storage.identity import runs
 from autotune.storage.job_files import orphaned_artifacts, read_state
 from autotune.storage.leftovers import temporaries
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT, TuningLog
+from autotune.tvm_backend.export.folder import check_folder
 
 _SETTLE_S = 1.0
 _WRITER = re.compile(r"^\.(?:tmp|incoming)-(\d+)-")
@@ -96,8 +98,8 @@ def _identities(workspace: Workspace, jobs: list[JobPaths]) -> Iterator[str]:
                 yield f"{workspace.jobs}: {count} jobs have the {what} {value}"
     if jobs:
         try:
-            last = int(atomic.read_json(workspace.last_id, "autotune-last-id", 1)["id"])
-        except (FileNotFoundError, AutotuneError, KeyError, ValueError) as error:
+            last = formats.read(LastId, workspace.last_id).id
+        except (FileNotFoundError, AutotuneError) as error:
             yield f"{workspace.last_id}: {error}"
         else:
             if last < max(ids):
@@ -250,14 +252,34 @@ def _old(paths: Iterable[Path]) -> Iterator[Path]:
                 yield path
 
 
-def command(context: typer.Context) -> None:
-    """Check that nothing in the workspace is lost, duplicated or stuck. Exit code 1 if something is."""
-    problems = check(workspace_of(context))
+def command(
+    context: typer.Context,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FOLDER]...", help="Folders that `export` wrote: check their libraries, and no workspace."
+        ),
+    ] = None,
+) -> None:
+    """Check that nothing in the workspace is lost, duplicated or stuck. Exit code 1 if something is.
+
+    With folders that `export` wrote, check that each of their libraries is what was written, with all of its weights.
+    To load a library checks all but its large weights.
+    """
+    problems = list(_damaged(folders)) if folders else check(workspace_of(context))
     for line in problems:
         tell(line)
     if problems:
         raise typer.Exit(1)
     say("nothing is wrong")
+
+
+def _damaged(folders: Iterable[Path]) -> Iterator[str]:
+    for folder in folders:
+        try:
+            check_folder(folder)
+        except (DamagedFile, DiskProblem) as error:
+            yield str(error)
 
 
 def workers(workspace: Workspace) -> set[int]:

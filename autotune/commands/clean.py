@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from autotune.storage import locks
 from autotune.storage.job_files import is_in_use
 from autotune.storage.leftovers import abandoned
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.trees import discard_tree, remove_tree
 
 _TRASH = "removed-"
 
@@ -53,7 +53,7 @@ def clean(workspace: Workspace, older_than_s: float, named: Sequence[JobPaths] |
             _remove(workspace, paths)
         for folder in workspace.jobs.glob(workspace.incoming("*").name):
             if _abandoned(folder):
-                shutil.rmtree(folder, ignore_errors=True)
+                discard_tree(folder)
     return gone
 
 
@@ -99,7 +99,7 @@ def _remove(workspace: Workspace, paths: JobPaths) -> None:
     trash = workspace.incoming(f"{_TRASH}{paths.folder.name}-{uuid4().hex[:8]}")
     try:
         os.rename(paths.folder, trash)
-        shutil.rmtree(trash)
+        remove_tree(trash)
     except OSError as error:
         raise disk_problem("remove", paths.folder, error) from error
 

@@ -20,6 +20,7 @@ from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.options import Precision
 from autotune.processes.messages import ExportRequest
+from autotune.regular_file import check_readable
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import in_use, read_spec
@@ -160,8 +161,7 @@ def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
 
 def _check_files(inputs: Sequence[Path]) -> None:
     for file in inputs:
-        if not file.is_file():
-            raise BadInput(f"cannot read {file}: there is no such file")
+        check_readable(file)
 
 
 def _check_exportable(paths: JobPaths, spec: JobSpec, config: Config, source: bool) -> None:
@@ -212,6 +212,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
     lines += [
         f"verified: largest relative error {report['largest_relative_error']:.2g}, {_compared_with(report)}",
         *([f"which is within {own:.2g}, twice how far the runtime of the model is from itself"] if own else []),
+        *map(_choice, report.get("choices", [])),
         *([_loading(report)] if "load_ms" in report else []),
         *([_activations(report["activations"])] if report.get("activations") else []),
         *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MOST_UNUSED]),
@@ -221,6 +222,15 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         *(_slower(entry) for entry in entries or [report] if entry.get("slower")),
     ]
     return "\n".join(lines)
+
+
+def _choice(choice: Mapping[str, Any]) -> str:
+    """Return the line about an output that depends on a choice."""
+    return (
+        f"{choice['output']} is a choice by {', '.join(choice['operators'])}: what it chooses by is within"
+        f" {choice['error']:.1g}, and {choice['same']} of {choice['rows']} rows are in the same place, which these"
+        " inputs cannot decide"
+    )
 
 
 def _activations(bytes: Mapping[str, int]) -> str:

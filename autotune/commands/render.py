@@ -312,7 +312,7 @@ def short(name: str, longest: int) -> str:
 
 
 class Fitted:
-    """A table whose names are shortened as far as it takes to fit the terminal."""
+    """A table whose names are clipped as far as it takes to fit the terminal."""
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from autotune.devices import for_target
 from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, disk_problem
 from autotune.machine.gpus import cuda_devices
 from autotune.machine.hardware import cpu_model
+from autotune.regular_file import check_readable
 from autotune.storage import device_kind
 from autotune.storage.atomic import check_output
 from autotune.storage.device_kind import DeviceKind, claimed, is_private, measured_on, target_keys
@@ -182,12 +183,11 @@ def import_file(workspace: Workspace, path: Path) -> list[Taken]:
     """Take in a file of trials, all of it or, if anything in it is damaged, nothing.
 
     Raises:
-        BadInput: There is no such file.
+        BadInput: There is no such file, or it cannot be read.
         DamagedFile, NewerFormat: The file cannot be used; nothing was added.
         DiskProblem: A file could not be read or written.
     """
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}")
+    check_readable(path)
     for _ in read_file(path, check_trace):  # all of it is checked before any of it is used
         pass
     _prepare(workspace)

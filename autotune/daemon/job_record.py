@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from autotune.storage.journal import (
     WaitStarted,
 )
 from autotune.storage.paths import JobPaths
+from autotune.storage.trees import discard_tree
 
 _LOG = logging.getLogger("autotune.daemon")
 
@@ -180,7 +180,7 @@ class JobRounds:
             path = self.paths.stage(id.task, id.round + 1)
             formats.write(path, StageFile(id.task, id.round + 1, "search"))
         remove(self.paths.stage(id.task, id.round))
-        shutil.rmtree(self.paths.artifacts_of(id.task, id.round), ignore_errors=True)
+        discard_tree(self.paths.artifacts_of(id.task, id.round))
         self.refresh(id.task)
 
     def _read(self, path: Path) -> None:
@@ -197,7 +197,7 @@ class JobRounds:
     def _delete_orphaned_libraries(self) -> None:
         """Delete the libraries of rounds without a stage file. Nothing measures them any more."""
         for folder in orphaned_artifacts(self.paths):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
 
     def _begin_missing_rounds(self) -> None:
         for task in set(self.spec.tunable) - {id.task for id in self.stages}:
@@ -260,9 +260,13 @@ class JobProgress:
 
     def line(self, task: int, measured: Mapping[str, Any]) -> str:
         """Return a line about the progress that a measurement of a task has brought."""
+        begin = f"{self.trials.total}/{self.spec.trials} trials; {self.spec.tasks[task].name}"
+        if measured.get("rebuild"):
+            return f"{begin}: what was built is gone or was changed; it is built again"
         best = self.trials.best_us(task)
         now = measured.get("best_us")
         shown = [self.spec.metric.text(us, f"{us:.1f} us") for us in (now, best) if us]
         times = f"best of these {shown[0]}, of all {shown[1]}" if len(shown) == 2 else "no time yet"
         failed = f", {measured['failed']} failed" if measured.get("failed") else ""
-        return f"{self.trials.total}/{self.spec.trials} trials; {self.spec.tasks[task].name}: {times}{failed}"
+        why = f": {measured['why']}" if measured.get("why") else ""
+        return f"{begin}: {times}{failed}{why}"

@@ -152,7 +152,7 @@ def plan_of(alternatives: Alternatives, chosen: Sequence[int]) -> Plan:
     decided = {name for names in blocks for name in names}
     kept = [block for block in alternatives.given.blocks if not decided.intersection(block.operators)]
     ordered = sorted([*kept, *blocks.values()], key=lambda block: min(order.get(name, 0) for name in block.operators))
-    return Plan(model=alternatives.given.model, blocks=tuple(ordered))
+    return Plan(facts=alternatives.given.facts, blocks=tuple(ordered))
 
 
 def _block(kernel: Kernel) -> Block:

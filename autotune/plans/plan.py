@@ -27,6 +27,7 @@ __all__ = [
     "Layout",
     "Memory",
     "Plan",
+    "PlanFacts",
     "TensorFacts",
     "differences",
     "read",
@@ -34,17 +35,18 @@ __all__ = [
     "title",
 ]
 
-FORMAT = 1
+FORMAT = 2
 # direct: sums over a window of the image.  rows: the same over rows of pixels that are padded to a good tile.
 # winograd: of Lavin and Gray, with tiles of the output of so many pixels.  packed: a product that reads its constant
 # matrix in blocks of columns.  plain: one that reads it as it is.
 Algorithm = Literal["direct", "rows", "winograd-2x2", "winograd-4x4", "packed", "plain"]
 # Of an image, with channels in blocks of so many: 1 to 32.
 Layout = Annotated[
-    str, described("", r"^NCHW([1-9]|[12]\d|3[0-2])c$", "a layout such as NCHW16c, with a block of 1 to 32")
+    str, described("", r"^NCHW([1-9]|[12][0-9]|3[0-2])c$", "a layout such as NCHW16c, with a block of 1 to 32")
 ]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 _MOST_THREADS = 1024
+_MOST_BLOCKS = 20_000  # no network comes near to it
 _HEAD = """\
 # The plan of {model}: its kernels in the order in which they run.
 # To change it, edit `operators`, `algorithm`, `layout`, `threads` or `beside`, or move blocks, and give the file to:
@@ -134,22 +136,38 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlanFacts:
+    """What follows of a plan as a whole.
+
+    Attributes:
+        model: The model that it is for, as users know it.
+        threads: How many threads the model runs on.
+        memory: The memory of its activations.
+    """
+
+    model: str = ""
+    threads: int = 0
+    memory: Memory | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A plan, whole or in part.
 
     Attributes:
         format: The version of the format.
-        model: The model that it is for, as users know it.
-        threads: How many threads the model runs on.
-        memory: The memory of its activations.
+        facts: What follows from the rest.
         blocks: Its kernels.
     """
 
     format: int = FORMAT
-    model: str = ""
-    threads: int = 0
-    memory: Memory | None = None
+    facts: PlanFacts | None = None
     blocks: tuple[Block, ...] = ()
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory of activations, where the plan says it."""
+        return self.facts.memory if self.facts is not None else None
 
     def block_of(self) -> dict[str, int]:
         """Return the number of the block of each operator, counted from 0."""
@@ -158,7 +176,7 @@ class Plan:
     def decisions(self) -> Plan:
         """Return the plan without its facts."""
         blocks = (replace(block, facts=None) for block in self.blocks)
-        return replace(self, memory=None, blocks=tuple(blocks))
+        return replace(self, facts=None, blocks=tuple(blocks))
 
     def refusal(self, operator: str, reason: str) -> BadInput:
         """Return the error for a block that cannot be as the plan wants it."""
@@ -191,9 +209,18 @@ def read(path: Path) -> Plan:
         ConfigError: It is not a plan. The message names the file, the line and what is wrong.
         DiskProblem: It cannot be read.
     """
-    with read_tables(Plan, path, "the plan") as (plan, _):
+    with read_tables(Plan, path, "the plan", _upgraded) as (plan, _):
         _check(plan)
     return plan
+
+
+def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """Put the facts of a plan of format 1, which stood at the top, under `facts`."""
+    if document.get("format") != 1:
+        return document
+    facts = {item.name: document[item.name] for item in fields(PlanFacts) if item.name in document}
+    rest = {key: value for key, value in document.items() if key not in facts}
+    return rest | {"format": FORMAT} | ({"facts": facts} if facts else {})
 
 
 def _check(plan: Plan) -> None:
@@ -205,6 +232,8 @@ def _check(plan: Plan) -> None:
     """
     if plan.format != FORMAT:
         raise InvalidData(f"the plan has format {plan.format}; this autotune reads format {FORMAT}", ("format",))
+    if len(plan.blocks) > _MOST_BLOCKS:
+        raise InvalidData(f"the plan has {len(plan.blocks)} blocks; a network has at most {_MOST_BLOCKS}", ("blocks",))
     if plan.blocks and plan.blocks[0].beside:
         raise InvalidData("block 1 has `beside`, but no block is before it", ("blocks", 0, "beside"))
     counts = Counter(name for block in plan.blocks for name in block.operators)
@@ -270,14 +299,12 @@ def title(block: Block) -> str:
 
 def text(plan: Plan) -> str:
     """Return a plan as the TOML that `read` reads."""
-    lines = [
-        _HEAD.format(model=plan.model or "a network").rstrip(),
-        f"format = {plan.format}",
-        f"model = {_toml(plan.model)}",
-        f"threads = {plan.threads}",
-    ]
-    if plan.memory is not None:
-        lines += ["", "[memory]  # of activations, in bytes", *_pairs(plan.memory)]
+    facts = plan.facts or PlanFacts()
+    lines = [_HEAD.format(model=facts.model or "a network").rstrip(), f"format = {plan.format}"]
+    if plan.facts is not None:
+        lines += ["", "[facts]", *_pairs(facts, without=("memory",))]
+    if facts.memory is not None:
+        lines += ["", "[facts.memory]  # of activations, in bytes", *_pairs(facts.memory)]
     for block in plan.blocks:
         lines += ["", *_block(block)]
     return "\n".join(lines) + "\n"

@@ -8,15 +8,15 @@ known elsewhere, and the cost model learns from their ranking. A claim that no s
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import StorageError
 from autotune.machine.hardware import cpu_flags
-from autotune.processes.isolate import isolated
 from autotune.stages import trial_features
+from autotune.stages.doubtful import Doubtful
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private, measured_on, target_keys
@@ -89,11 +89,17 @@ def _rebuilt(stage: Stage, logs: Iterable[_Log], seen: Collection[str], wanted: 
     best = [trial for log in logs for trial in log.log.trials_of(log.timed[:_TRIED_FIRST])][:_TRIED_FIRST]
     if not best:
         return []
-    candidates = {item.hash: item for item in _rebuilt_apart(stage, best) if item.hash not in seen}
-    return list(candidates.values())[:wanted]
+    candidates: dict[str, Candidate] = {}
+    with closing(_rebuilt_apart(stage, best, seen)) as rebuilt:
+        for candidate in rebuilt:
+            if candidate.hash not in seen:
+                candidates[candidate.hash] = candidate
+            if len(candidates) == wanted:
+                break
+    return list(candidates.values())
 
 
-def _rebuilt_apart(stage: Stage, trials: Sequence[Trial]) -> Iterator[Candidate]:
+def _rebuilt_apart(stage: Stage, trials: Sequence[Trial], seen: Collection[str]) -> Generator[Candidate, None, None]:
     """Yield the candidates of trials whose schedules fit, rebuilt in a process that they may end: TVM trusts them."""
     from autotune.tvm_backend.search.propose import rebuild
 
@@ -103,9 +109,11 @@ def _rebuilt_apart(stage: Stage, trials: Sequence[Trial]) -> Iterator[Candidate]
     def plain(trial: Trial) -> list[Any]:
         return [to_json(candidate) for candidate in rebuild(program, target, [trial], ())]
 
-    for _, run in isolated(trials, lambda: plain, limit_s=stage.config.build.timeout_s):
-        if run.kind == "ok":
-            yield from (from_json(Candidate, item) for item in run.value)
+    def hash(rebuilt: list[Any]) -> str:
+        return str(rebuilt[0]["hash"]) if rebuilt else ""
+
+    with closing(Doubtful(stage, stage.file.task, "rebuild").each(trials, plain, hash, seen)) as runs:
+        yield from (from_json(Candidate, item) for _, rebuilt in runs for item in rebuilt)
 
 
 def has_trials(stage: Stage) -> bool:

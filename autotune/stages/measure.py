@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from autotune.errors import DamagedFile
+from autotune.errors import DamagedFile, DiskProblem, clipped
 from autotune.machine.disturbance import Quiet
 from autotune.processes.isolate import ItemResult
 from autotune.stages import build
@@ -18,6 +18,11 @@ from autotune.stages.candidate_progress import CandidateProgress, tracked, with_
 from autotune.stages.guard import load_quiet, save_quiet
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure, Trial
+from autotune.storage.trees import discard_tree
+
+# What is built for a candidate may be gone so many times while it is measured, until that is its failure.
+_LOSSES = 3
+_LONGEST_WHY = 160  # characters
 
 
 @dataclass
@@ -90,9 +95,9 @@ def run(stage: Stage) -> dict[str, Any]:
     Returns:
         `measured` and `failed`, counts of trials appended; `best_us` of the round; `verified`, a count of candidates,
         and `verification`, its seconds. With `rebuild` true, the round has gone back to build. Where the task cannot be
-        verified also `unverified`, the reason. Where other work disturbed measurements also `again`, how often they
-        were repeated; `disturbed`, the number of trials that are marked; and `busy`, the reason. Where sessions on
-        boards failed also `sessions_failed`, what each of them said.
+        verified also `unverified`, the reason; where all have failed also `why`, the last one's. Where other work
+        disturbed measurements also `again`, how often they were repeated; `disturbed`, the number of trials that are
+        marked; and `busy`, the reason. Where sessions on boards failed also `sessions_failed`, what each of them said.
     """
     logged = {entry.hash: entry.median_us for entry in stage.log().entries()}
     waiting = [candidate for candidate in stage.file.candidates if candidate.hash not in logged]
@@ -104,9 +109,15 @@ def run(stage: Stage) -> dict[str, Any]:
         trials = _measure(stage, progress, with_quarantine(stage, progress, waiting), session)
     session.save(stage)
     stage.advance("train")
-    shutil.rmtree(stage.artifacts, ignore_errors=True)
+    discard_tree(stage.artifacts)
     timed = [trial.median_us for trial in trials if trial.median_us is not None]
-    counts = {"measured": len(timed), "failed": len(trials) - len(timed), "best_us": min(timed, default=None)}
+    counts: dict[str, Any] = {
+        "measured": len(timed),
+        "failed": len(trials) - len(timed),
+        "best_us": min(timed, default=None),
+    }
+    if trials and not timed:
+        counts["why"] = clipped(next(trial.failure.reason for trial in reversed(trials) if trial.failure), _LONGEST_WHY)
     return {**counts, **session.summary([trial for trial in trials if trial.disturbed])}
 
 
@@ -121,8 +132,7 @@ def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candid
     runs = bench.results(libraries, truth, lambda device: _timer(stage, progress, session, device), session.failures)
     for candidate, outcome in runs:
         if outcome.kind != "ok" and bench.is_lost(candidate):
-            library = stage.artifacts / candidate.library
-            raise DamagedFile(f"{library} was lost while it was measured; it is built again")
+            outcome = _lost(stage, candidate)
         if outcome.kind in bench.suspect and not cleared:
             bench.check(stage.file.candidates)  # before a candidate goes into quarantine for good
             cleared = bench.stays_fit
@@ -130,6 +140,21 @@ def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candid
             session.take(outcome.value)
         trials += _log(stage, [_outcome_trial(stage, candidate, outcome)])
     return trials
+
+
+def _lost(stage: Stage, candidate: Candidate) -> ItemResult:
+    """Note that what was built for a candidate is gone; after a few times it is the candidate that removes it.
+
+    Raises:
+        DamagedFile: It has to be built again.
+    """
+    times = candidate.lost + 1
+    if times >= _LOSSES:
+        return ItemResult("crash", reason=f"what was built for it was gone {times} times after it had run")
+    noted = [replace(item, lost=times) if item.hash == candidate.hash else item for item in stage.file.candidates]
+    with contextlib.suppress(DiskProblem):  # `clean` may have removed the job
+        stage.advance("measure", noted)
+    raise DamagedFile(f"{stage.artifacts / candidate.library} was lost while it was measured; it is built again")
 
 
 def _timer(stage: Stage, progress: CandidateProgress, session: Session, device: OpenDevice) -> Timer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from autotune.storage.job_files import is_own
 from autotune.storage.paths import Workspace
 from autotune.storage.room import check_executable, scratch_folder
 from autotune.storage.seals import digest, file_digest
+from autotune.storage.trees import Entry, walk
 from autotune.storage.tuning_log import TuningLog, trials_to_learn_from
 
 if TYPE_CHECKING:
@@ -204,12 +207,10 @@ class CommandBench(Bench):
 
     def digest(self, library: Path) -> bytes:
         """Return a digest of the names and contents of the files of a trial's folder."""
-        if not library.is_dir():
-            raise FileNotFoundError(library)
         whole = b""
-        for path in sorted(library.rglob("*")):
-            name = str(path.relative_to(library)).encode(errors="surrogateescape")
-            whole = digest(whole + digest(name) + (file_digest(path) if path.is_file() else b""))
+        for entry in walk(library):
+            place = digest(f"{entry.depth}/{entry.name}".encode(errors="surrogateescape"))
+            whole = digest(whole + place + _content(entry))
         return whole
 
     def is_lost(self, candidate: Candidate) -> bool:
@@ -263,6 +264,15 @@ class CommandBench(Bench):
     def learn(self) -> int:
         """Return the number of trials: each search fits a model to them anew, which takes a tenth of a second."""
         return len(self.stage.log().entries())
+
+
+def _content(entry: Entry) -> bytes:
+    """Return a digest of what a file holds, or where a link leads; nothing of all others."""
+    if stat.S_ISREG(entry.status.st_mode):
+        return file_digest(entry.name, entry.parent)
+    if stat.S_ISLNK(entry.status.st_mode):
+        return digest(os.fsencode(os.readlink(entry.name, dir_fd=entry.parent)))
+    return b""
 
 
 class _OpenMachine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +17,7 @@ from autotune.storage.formats import Candidate, Failure, JobSpec, Kind, Quaranti
 from autotune.storage.job_files import make_folder, read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quarantine import Quarantine
+from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.types import IRModule, Target
 
@@ -116,7 +116,7 @@ class Stage:
             DiskProblem: It could not be made.
         """
         make_folder(self.paths.artifacts)
-        shutil.rmtree(self.artifacts, ignore_errors=True)
+        discard_tree(self.artifacts)
         make_folder(self.artifacts)
 
     @cached_property
@@ -152,7 +152,7 @@ class Stage:
         Libraries are left where a measurement was killed before it could remove them.
         """
         self.publish_search(self.file.round + 1)
-        shutil.rmtree(self.artifacts, ignore_errors=True)
+        discard_tree(self.artifacts)
         atomic.remove(self.paths.stage(self.file.task, self.file.round))
 
     def publish_search(self, round: int) -> None:

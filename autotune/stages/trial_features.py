@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.processes.isolate import isolated
+from autotune.stages.doubtful import Doubtful
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Trial
+
+_LOG = logging.getLogger("autotune.stages")
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class TrialFeatures:
 
     Attributes:
         hashes: Of the trials.
-        rows: Of each trial, [rows, features]. A trial whose schedule crashes the compiler has no rows.
+        rows: Of each trial, [rows, features]. A trial whose schedule cannot be rebuilt has no rows.
         times_us: Of each trial; 0 for a failed one.
     """
 
@@ -56,24 +59,45 @@ def of_task(stage: Stage, task: int, trials: Sequence[Trial], elsewhere: Path | 
     Raises:
         DiskProblem: The file could not be written.
     """
-    from autotune.tvm_backend.search.features import FeatureExtractor
+    import numpy as np
+
+    from autotune.tvm_backend.search.features import WIDTH
 
     path = elsewhere or stage.workspace.tuning_log(stage.spec.target_key, stage.spec.tasks[task].hash).features
     rows = read(path).by_hash()
     missing = [trial for trial in trials if trial.hash not in rows]
-    if missing:
-        extractor = FeatureExtractor(stage.program_of(task), stage.target)
-        doubtful = [trial for trial in missing if elsewhere or _ended_its_build(trial)]
-        harmful = [trial for trial in doubtful if extractor.needs_replay(trial)]
-        harmful_hashes = {trial.hash for trial in harmful}
-        harmless = [trial for trial in missing if trial.hash not in harmful_hashes]
-        rows.update(zip((trial.hash for trial in harmless), extractor.of_trials(harmless), strict=True))
-        rows.update(_isolated_rows(stage, extractor, harmful))
+    new = _extracted(stage, task, missing, doubtful=elsewhere is not None) if missing else {}
+    rows.update(new)
+    described = [trial for trial in trials if trial.hash in rows]
+    if new:
+        write(path, _features(described, rows))
+    nothing = np.zeros((0, WIDTH), np.float32)
+    return _features(trials, {**{trial.hash: nothing for trial in missing}, **rows})
+
+
+def _features(trials: Sequence[Trial], rows: Mapping[str, Any]) -> TrialFeatures:
     hashes = [trial.hash for trial in trials]
-    features = TrialFeatures(hashes, [rows[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
-    if missing:
-        write(path, features)
-    return features
+    return TrialFeatures(hashes, [rows[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
+
+
+def _extracted(stage: Stage, task: int, trials: Sequence[Trial], doubtful: bool) -> dict[str, Any]:
+    """Return the rows of trials by hash. Those whose schedules fail, or have to wait for the next stage, have none.
+
+    Args:
+        trials: Of this task.
+        doubtful: Whether the schedules may be anything.
+    """
+    from autotune.tvm_backend.search.features import FeatureExtractor
+
+    extractor = FeatureExtractor(stage.program_of(task), stage.target)
+    trusted = [trial for trial in trials if not (doubtful or _ended_its_build(trial))]
+    try:
+        rows = dict(zip((trial.hash for trial in trusted), extractor.of_trials(trusted), strict=True))
+    except Exception as error:  # TVM raises many kinds; one schedule is at fault, and must not cost the others
+        _LOG.warning("%s: a schedule has no features: %s", stage.spec.tasks[task].name, error)
+        rows = {}
+    apart = [trial for trial in trials if trial.hash not in rows]
+    return {**rows, **(_isolated_rows(stage, task, extractor, apart) if apart else {})}
 
 
 def _ended_its_build(trial: Trial) -> bool:
@@ -81,18 +105,17 @@ def _ended_its_build(trial: Trial) -> bool:
     return trial.failure is not None and trial.failure.stage == "build" and trial.failure.kind != "error"
 
 
-def _isolated_rows(stage: Stage, extractor: Any, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Extract features in a process for each trial, since it may crash or hang. Such a trial has no rows."""
+def _isolated_rows(stage: Stage, task: int, extractor: Any, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Extract features in another process, since a schedule may crash or hang it. Such a trial has no rows."""
     import numpy as np
 
     from autotune.tvm_backend.search.features import WIDTH
 
     def rows(trial: Trial) -> list[Any]:
-        return [[float(value) for value in row] for row in extractor.of_trials([trial])[0]]
+        return [trial.hash, [[float(value) for value in row] for row in extractor.of_trials([trial])[0]]]
 
-    runs = isolated(trials, lambda: rows, limit_s=stage.config.build.timeout_s)
-    extracted = {trial.hash: outcome.value if outcome.kind == "ok" else [] for trial, outcome in runs}
-    return {hash: np.array(value, np.float32).reshape(len(value), WIDTH) for hash, value in extracted.items()}
+    runs = Doubtful(stage, task, "features").each(trials, rows, lambda value: str(value[0]))
+    return {hash: np.array(value, np.float32).reshape(len(value), WIDTH) for _, (hash, value) in runs}
 
 
 def of_other_jobs(stage: Stage, most: int) -> list[TrialFeatures]:

@@ -13,14 +13,17 @@ import errno
 import json
 import logging
 import os
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import BadInput, DamagedFile, NewerFormat, disk_problem
+from autotune import schema
+from autotune.errors import BadInput, DamagedFile, InvalidData, NewerFormat, disk_problem
 from autotune.regular_file import read_regular
+from autotune.storage.trees import remove_tree, walk
 
 __all__ = [
     "LEFTOVER_AGE_S",
@@ -44,6 +47,9 @@ _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 LEFTOVER_AGE_S = 3600.0
 _MOST_JSON_BYTES = 2**28  # a spec has some 100 KB, a stage file of 64 candidates a megabyte
+# Formats that grow with the number of jobs or tasks only, and that `status` and the daemon read again and again.
+_MOST_SMALL_BYTES = 2**22
+_SMALL = ("autotune-state", "autotune-control", "autotune-daemon", "autotune-attendance", "autotune-last-id")
 
 
 def check_output(path: Path) -> None:
@@ -131,16 +137,16 @@ def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[
         NewerFormat: Its version is above `version`.
         DiskProblem: It cannot be read.
     """
-    content = _load(path)
+    content = _load(path, _MOST_SMALL_BYTES if kind in _SMALL else _MOST_JSON_BYTES)
     written_kind = content.pop("format", None)
     written_version = content.pop("version", None)
     if written_kind != kind:
-        raise DamagedFile(f"{path} is damaged: its format is {written_kind!r} instead of {kind!r}")
+        raise DamagedFile(f"{path} is damaged: its format is {written_kind!r:.60} instead of {kind!r}")
     if type(written_version) is not int or written_version < 1:
-        raise DamagedFile(f"{path} is damaged: its version is {written_version!r}")
+        raise DamagedFile(f"{path} is damaged: its version is {written_version!r:.60}")
     if written_version > version:
         raise NewerFormat(
-            f"{path} has version {written_version} of format {kind!r}, and this autotune reads up to"
+            f"{path} has version {written_version!r:.20} of format {kind!r}, and this autotune reads up to"
             f" version {version}; a newer autotune wrote it: upgrade autotune"
         )
     return written_version, content
@@ -277,7 +283,7 @@ def sync_folder(folder: Path) -> None:
     Raises:
         OSError: The folder could not be synced.
     """
-    _sync(folder, os.O_DIRECTORY)
+    _sync(folder)
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -290,8 +296,8 @@ def _write_new(path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _sync(path: Path, flags: int = 0) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+def _sync(path: Path | str, parent: int | None = None) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=parent)
     try:
         os.fsync(descriptor)
     finally:
@@ -299,32 +305,24 @@ def _sync(path: Path, flags: int = 0) -> None:
 
 
 def _sync_tree(root: Path) -> None:
-    for folder, _, files in os.walk(root, topdown=False, onerror=_raise):
-        for name in files:
-            path = Path(folder, name)
-            if not path.is_symlink():  # syncing would follow the link out of the folder
-                _sync(path)
-        sync_folder(Path(folder))
+    for entry in walk(root):
+        if not stat.S_ISLNK(entry.status.st_mode):  # syncing would follow the link out of the folder
+            _sync(entry.name, entry.parent)
+    sync_folder(root)
 
 
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path, most: int) -> dict[str, Any]:
     try:
-        if (size := path.stat().st_size) > _MOST_JSON_BYTES:
-            raise DamagedFile(f"{path} is damaged: it has {size} bytes, and none of its kind has as many")
-        content = json.loads(read_regular(path))
+        content = schema.parsed_json(read_regular(path, most))
     except FileNotFoundError:
         raise
     except IsADirectoryError as error:
         raise DamagedFile(f"{path} is damaged: it is a folder") from error
     except OSError as error:
-        if error.errno == errno.ESPIPE:
+        if error.errno in (errno.ESPIPE, errno.EOVERFLOW):
             raise DamagedFile(f"{path} is damaged: {error.strerror}") from error
         raise disk_problem("read", path, error) from error
-    except (ValueError, RecursionError) as error:
+    except InvalidData as error:
         raise DamagedFile(f"{path} is damaged: {error}") from error
     if not isinstance(content, dict):
         raise DamagedFile(f"{path} is damaged: it holds a JSON {type(content).__name__}")
@@ -336,9 +334,7 @@ def _discard_if_old(entry: os.DirEntry[str]) -> bool:
         if time.time() - entry.stat(follow_symlinks=False).st_mtime < LEFTOVER_AGE_S:
             return False
         if entry.is_dir(follow_symlinks=False):
-            import shutil  # slow to import and rarely needed
-
-            shutil.rmtree(entry.path)
+            remove_tree(Path(entry.path))
         else:
             os.unlink(entry.path)
     except OSError:

@@ -204,6 +204,15 @@ class GpuNeeds:
 
 
 @dataclass(frozen=True)
+class LastId:
+    """The largest id that a job of the workspace has had."""
+
+    FORMAT = ("autotune-last-id", 1)
+
+    id: Annotated[int, whole_number(0, most=10**9)]
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A configuration that was proposed and not yet measured.
 
@@ -214,7 +223,7 @@ class Candidate:
         library: The file name of the compiled library; empty before the build.
         seal: The seal of the library.
         failure: Why it could not be built; None if it was, or has yet to be.
-        lost: How many boards have failed while they measured it.
+        lost: How many boards have failed while they measured it, or how often what was built for it was gone then.
         needs: What its kernels need of a GPU; None before the build, and for other devices.
         build_s: How long the build took, in seconds; 0 before it.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from autotune.storage.atomic import LEFTOVER_AGE_S, TEMPORARY_PREFIX, remove_tem
 from autotune.storage.identity import runs
 from autotune.storage.paths import Workspace
 from autotune.storage.room import remove_old_scratch
+from autotune.storage.trees import discard_tree
 
 _LOG = logging.getLogger("autotune.daemon")
 
@@ -28,8 +28,7 @@ def leftovers(workspace: Workspace, lock_folder: Path) -> Iterator[list[Path]]:
         yield _noted(remove_temporaries(folder))
     for folder in workspace.jobs.glob(workspace.incoming("*").name):
         with contextlib.suppress(OSError):
-            if abandoned(folder):
-                shutil.rmtree(folder)
+            if abandoned(folder) and discard_tree(folder):
                 yield _noted([folder])
     yield _noted(remove_old_scratch())
 

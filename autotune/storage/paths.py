@@ -32,7 +32,7 @@ WORKSPACE/
   logs/
     tuning/TARGET/HASH.jsonl       the tuning log of one task on one kind of device
     tuning/TARGET/device.json      the kind of device that TARGET stands for
-    tuning/TARGET/HASH.index, .npz, .reference.npz    derived, may be deleted
+    tuning/TARGET/HASH.index, .npz, .reference.npz, .claims    derived, may be deleted
     tuning/TARGET.claimed/         the same of what other workspaces claim to have measured on it
     estimates.json                 how long stages take; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
@@ -227,6 +227,10 @@ class TaskLogPaths:
     @property
     def reference(self) -> Path:
         return self.records.with_suffix(".reference.npz")
+
+    @property
+    def claims(self) -> Path:
+        return self.records.with_suffix(".claims")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import tempfile
 import time
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from autotune.errors import DiskProblem, MachineProblem, disk_problem
 from autotune.storage.atomic import make_folders, temporary_name, write_all
+from autotune.storage.trees import discard_tree
 
 _PROBE_BYTES = 1 << 20
 _PREFIX = "autotune-scratch-"
@@ -143,6 +143,13 @@ def distrust(path: Path) -> str:
     return ""
 
 
+class _ScratchFolder(tempfile.TemporaryDirectory[str]):
+    def cleanup(self) -> None:
+        """Delete it, with whatever a command of the user's has made in it."""
+        discard_tree(Path(self.name))
+        super().cleanup()
+
+
 def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """Make a temporary folder. It is removed when its context ends.
 
@@ -153,7 +160,7 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.Tempora
     Raises:
         OSError: It cannot be made.
     """
-    return tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{purpose}-", dir=parent)
+    return _ScratchFolder(prefix=f"{_PREFIX}{purpose}-", dir=parent, ignore_cleanup_errors=True)
 
 
 def remove_old_scratch() -> list[Path]:
@@ -161,8 +168,7 @@ def remove_old_scratch() -> list[Path]:
     removed = []
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
-            if entry.name.startswith(_PREFIX) and _is_old(entry):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.name.startswith(_PREFIX) and _is_old(entry) and discard_tree(Path(entry.path)):
                 removed.append(Path(entry.path))
     return removed
 

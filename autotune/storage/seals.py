@@ -58,14 +58,18 @@ def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
-def file_digest(path: Path) -> bytes:
+def file_digest(path: Path | str, parent: int | None = None) -> bytes:
     """Return a digest of a file's content.
+
+    Args:
+        path: The file.
+        parent: The descriptor of the folder that its path begins in; None for the current one.
 
     Raises:
         OSError: It cannot be read.
     """
     whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    with open_regular(path) as file:
+    with open_regular(path, parent=parent) as file:
         while chunk := file.read(_CHUNK):
             whole.update(chunk)
     return whole.digest()

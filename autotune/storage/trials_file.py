@@ -19,7 +19,7 @@ from typing import Any
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData, NewerFormat, disk_problem
 from autotune.storage.atomic import publish_bytes
-from autotune.storage.device_kind import DeviceKind
+from autotune.storage.device_kind import DeviceKind, is_claimed
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.log_lines import Record, decode_line, encode_line
 
@@ -198,7 +198,7 @@ def check_log(key: str, task: str, kind: DeviceKind | None) -> None:
     Raises:
         InvalidData: Its names are no names of folders and files here, or the kind of device is another one.
     """
-    if not (_KEY.fullmatch(key) and _HASH.fullmatch(task)):
+    if not (_KEY.fullmatch(key) and _HASH.fullmatch(task)) or is_claimed(key):
         raise InvalidData(f"{key[:80]!r} and {task[:80]!r} name no tuning log")
     try:
         honest = kind is None or (kind.key == key and _is_plain(to_json(kind)))

@@ -5,17 +5,20 @@ A tensor program is data, but TVM's JSON may name any registered type, `ffi.Modu
 
 A schedule trace is a list of instructions, and some take whole objects: the index map of a `TransformLayout` is an
 expression, which may call any function of the process, and an annotation may be a pragma whose text the code generator
-compiles. So `check_trace` knows a closed grammar: the instructions that rules and postprocessors of MetaSchedule
-and our own rules make, with the operands that they give them. What is not in it is refused.
+compiles. So `check_trace` knows a closed grammar: the instructions that rules and postprocessors of MetaSchedule and
+our own rules make, with the operands that they give them and as many outputs as they have. Each output has a name of
+its own. What is not in the grammar is refused.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from autotune.tvm_backend.index_map import is_index_map, unique_keys
 from autotune.tvm_backend.types import Decision, PlainTrace
 
 # Node types that a tensor program consists of. `ffi.Module` would load compiled code, and functions are called.
@@ -34,7 +37,7 @@ def check_graph(text: str) -> None:
         ValueError: It is not such JSON, or names a type that is not allowed.
     """
     try:
-        types = [str(node["type"]) for node in json.loads(text)["nodes"]]
+        types = [str(node["type"]) for node in json.loads(text, object_pairs_hook=unique_keys)["nodes"]]
     except (KeyError, TypeError, RecursionError):
         raise ValueError("it is not TVM's JSON") from None
     if forbidden := [name for name in types if not _DATA_TYPES.fullmatch(name)]:
@@ -45,8 +48,10 @@ def check_graph(text: str) -> None:
 
 Check = Callable[[Any], bool]
 
-_MOST_ITEMS = 20_000  # of a list; a trace of MetaSchedule has some hundred instructions
+_MOST_INSTRUCTIONS = 20_000  # a trace of MetaSchedule has some hundred
+_MOST_ITEMS = 1024  # of any other list
 _MOST_TILES = 64  # of a loop
+_MOST_LOOPS = 256  # of a nest; what TVM does with one takes as many calls inside each other
 _LARGEST = 2**62
 _TILES = ("SamplePartitionedTile", "SamplePerfectTile")  # the instructions that decide for a list of factors
 
@@ -69,7 +74,7 @@ def _is_few(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return _is_integer(value) or isinstance(value, float)
+    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _is_none(value: Any) -> bool:
@@ -80,8 +85,8 @@ def _any(*checks: Check) -> Check:
     return lambda value: any(check(value) for check in checks)
 
 
-def _many(check: Check) -> Check:
-    return lambda value: isinstance(value, list) and len(value) <= _MOST_ITEMS and all(map(check, value))
+def _many(check: Check, most: int = _MOST_ITEMS) -> Check:
+    return lambda value: isinstance(value, list) and len(value) <= most and all(map(check, value))
 
 
 def _items(*checks: Check, rest: Check | None = None) -> Check:
@@ -96,13 +101,13 @@ def _items(*checks: Check, rest: Check | None = None) -> Check:
     return holds
 
 
-_BLOCK = _matches(r"b\d+")
-_LOOP = _matches(r"l\d+")
-_VARIABLE = _matches(r"v\d+")
+_BLOCK = _matches(r"b[0-9]{1,9}")
+_LOOP = _matches(r"l[0-9]{1,9}")
+_VARIABLE = _matches(r"v[0-9]{1,9}")
 _PLACE = _any(_BLOCK, _LOOP)
 _SIZE = _any(_is_integer, _VARIABLE, _matches("None"))
-_NAME = _matches(r"[\w.]+")
-_BLOCK_NAME = _matches(r"[\w.:]+")  # a colon is in the names of operators that a pass made of another one
+_NAME = _matches(r"[\w.]{1,400}")
+_BLOCK_NAME = _matches(r"[\w.:]{1,4000}")  # a colon is in the names of operators that a pass made of another one
 _SCOPE = _matches(
     r"global|local|warp|shared(\.dyn)?|wmma\.(matrix_a|matrix_b|accumulator)|m16n8k8\.matrix[ABC]|local\.\w+"
 )
@@ -141,8 +146,8 @@ _ANNOTATIONS: dict[str, Check] = {
 }
 
 
-def _is_index_map(value: Any) -> bool:
-    return isinstance(value, str) and _IndexMap.holds(value)
+def _is_split(value: Any) -> bool:
+    return _items(_LOOP, rest=_SIZE)(value) and len(value) <= 1 + _MOST_TILES
 
 
 _NOTHING = _items()
@@ -183,17 +188,17 @@ _INSTRUCTIONS: dict[str, tuple[Check, Check]] = {
     "SamplePartitionedTile": (_OF_LOOP, _items(_is_few, _is_few, _is_few)),
     "SamplePerfectTile": (_OF_LOOP, _items(_is_few, _is_integer)),
     "SetScope": (_OF_BLOCK, _items(_is_integer, _SCOPE)),
-    "Split": (_items(_LOOP, rest=_SIZE), _items(_is_integer, _is_integer)),
+    "Split": (_is_split, _items(_is_integer, _is_integer)),
     "StorageAlign": (_OF_BLOCK, _items(*[_is_integer] * 4)),
     "Tensorize": (_OF_PLACE, _items(_NAME, _is_integer)),
-    "TransformBlockLayout": (_OF_BLOCK, _items(_is_index_map)),
-    "TransformLayout": (_items(_BLOCK, _is_index_map), _items(_is_integer, _is_integer, _is_none, _is_integer)),
+    "TransformBlockLayout": (_OF_BLOCK, _items(is_index_map)),
+    "TransformLayout": (_items(_BLOCK, is_index_map), _items(_is_integer, _is_integer, _is_none, _is_integer)),
     "Unannotate": (_OF_PLACE, _items(_NAME)),
     "Unroll": (_OF_LOOP, _NOTHING),
     "Vectorize": (_OF_LOOP, _NOTHING),
     "WriteAt": _COPIED_AT,
 }
-# What the outputs of an instruction are called; those of all others are nothing.
+# What the outputs of an instruction are called; all others have none.
 _OUTPUTS: dict[str, Check] = {
     **dict.fromkeys(("AddUnitLoop", "Fuse", "GetLoops", "SampleComputeLocation", "Split"), _LOOP),
     **dict.fromkeys(("SampleCategorical", *_TILES), _VARIABLE),
@@ -201,9 +206,11 @@ _OUTPUTS: dict[str, Check] = {
     **dict.fromkeys(("GetConsumers", "GetProducers", "GetSBlock", "RFactor", "ReIndex"), _BLOCK),
     **dict.fromkeys(("ReadAt", "WriteAt"), _BLOCK),
 }
+# Those that have as many outputs as the program has such loops or blocks.
+_FINDING = ("GetChildBlocks", "GetConsumers", "GetLoops", "GetProducers")
 _MOVING = ("ComputeAt", "ReverseComputeAt")
 _SAMPLING = ("SampleCategorical", "SampleComputeLocation", *_TILES)
-_DECISIONS = _many(_items(_is_integer, _any(_is_integer, _many(_is_positive))))
+_DECISION = _items(_is_integer, _any(_is_integer, _many(_is_positive, _MOST_TILES)))
 _OUTERMOST = -2  # of the locations that SampleComputeLocation decides for; -1 is inlined
 
 
@@ -213,24 +220,58 @@ def check_trace(trace: PlainTrace) -> None:
     Raises:
         ValueError: It is not a trace, or has an instruction or an operand that no rule makes.
     """
-    if not _items(_many(_items(*[lambda _: True] * 4)), _DECISIONS)(trace):
+    instruction = _items(*[lambda _: True] * 4)
+    if not _items(_many(instruction, _MOST_INSTRUCTIONS), _many(_DECISION, _MOST_INSTRUCTIONS))(trace):
         raise ValueError("it is no trace")
-    made: set[str] = set()
-    locations: set[str] = set()
-    for instruction in trace[0]:
-        _check_instruction(*instruction)
-        used = set(_used(instruction[1]))
-        if missing := sorted(used - made):
-            raise ValueError(f"{instruction[0]} takes {missing[0]}, which nothing before it has made")
-        if instruction[0] not in _MOVING and (misused := sorted(used & locations)):
-            raise ValueError(f"{instruction[0]} takes {misused[0]}, which is a location and may be no loop")
-        made.update(instruction[3])
-        locations.update(instruction[3] if instruction[0] == "SampleComputeLocation" else ())
+    names = _Names()
+    for kind, inputs, attributes, outputs in trace[0]:
+        _check_instruction(kind, inputs, attributes)
+        _check_outputs(kind, inputs, attributes, outputs)
+        names.take(kind, inputs)
+        names.make(kind, inputs, outputs)
     for position, decision in trace[1]:
         _check_decision(trace[0], position, decision)
-    undecided = {index for index, item in enumerate(trace[0]) if item[0] in _SAMPLING} - {item[0] for item in trace[1]}
+    decided = [position for position, _ in trace[1]]
+    if len(set(decided)) < len(decided):
+        raise ValueError("it decides twice for one instruction")
+    undecided = {index for index, item in enumerate(trace[0]) if item[0] in _SAMPLING}.difference(decided)
     if undecided:
         raise ValueError(f"nothing decides for the instruction {min(undecided)}")
+
+
+class _Names:
+    """The blocks, loops and variables that the instructions of a trace have made so far."""
+
+    def __init__(self) -> None:
+        self._made: set[str] = set()
+        self._locations: set[str] = set()
+        self._nests: dict[str, list[int]] = {}  # of each loop: how many loops its nest has
+
+    def take(self, kind: str, inputs: Any) -> None:
+        """Check that an instruction takes what was made before it."""
+        used = set(_used(inputs))
+        if missing := sorted(used - self._made):
+            raise ValueError(f"{kind} takes {missing[0]}, which nothing before it has made")
+        if kind not in _MOVING and (misused := sorted(used & self._locations)):
+            raise ValueError(f"{kind} takes {misused[0]}, which is a location and may be no loop")
+
+    def make(self, kind: str, inputs: Any, outputs: list[str]) -> None:
+        """Take note of what an instruction makes."""
+        for name in outputs:
+            if name in self._made:
+                raise ValueError(f"{kind} makes {name}, which is there already")
+            self._made.add(name)
+        if kind == "SampleComputeLocation":
+            self._locations.update(outputs)
+        elif _OUTPUTS.get(kind) is _LOOP:
+            self._grow(kind, inputs, outputs)
+
+    def _grow(self, kind: str, inputs: Any, outputs: list[str]) -> None:
+        nest = next((self._nests[name] for name in _used(inputs) if name in self._nests), [0])
+        nest[0] += len(outputs)
+        if nest[0] > _MOST_LOOPS:
+            raise ValueError(f"{kind} makes a nest of more than {_MOST_LOOPS} loops")
+        self._nests.update(dict.fromkeys(outputs, nest))
 
 
 def _used(inputs: Any) -> Iterator[str]:
@@ -254,7 +295,7 @@ def _check_decision(instructions: list[Any], position: int, decision: Decision) 
         raise ValueError(f"{kind} at {position} does not decide for {_shown(decision)}")
 
 
-def _check_instruction(kind: Any, inputs: Any, attributes: Any, outputs: Any) -> None:
+def _check_instruction(kind: Any, inputs: Any, attributes: Any) -> None:
     if kind == "Annotate":
         _check_annotation(inputs, attributes)
     elif not isinstance(kind, str) or kind not in _INSTRUCTIONS:
@@ -263,8 +304,19 @@ def _check_instruction(kind: Any, inputs: Any, attributes: Any, outputs: Any) ->
         of_inputs, of_attributes = _INSTRUCTIONS[kind]
         if not of_inputs(inputs) or not of_attributes(attributes):
             raise ValueError(f"no rule gives {kind} such operands: {_shown([inputs, attributes])}")
+
+
+def _check_outputs(kind: str, inputs: list[Any], attributes: list[Any], outputs: Any) -> None:
     if not _many(_OUTPUTS.get(kind, lambda _: False))(outputs):
         raise ValueError(f"the outputs of {kind} are no names: {_shown(outputs)}")
+    count = {
+        **dict.fromkeys(_OUTPUTS, 1),
+        **dict.fromkeys(_FINDING, len(outputs)),
+        **dict.fromkeys(_TILES, attributes[0] if kind in _TILES else 0),
+        "Split": len(inputs) - 1,
+    }.get(kind, 0)
+    if len(outputs) != count:
+        raise ValueError(f"{kind} makes {count} and not {len(outputs)}: {_shown(outputs)}")
 
 
 def _check_annotation(inputs: Any, attributes: Any) -> None:
@@ -275,109 +327,8 @@ def _check_annotation(inputs: Any, attributes: Any) -> None:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except (RecursionError, TypeError, ValueError):
+        return "what is no data"
     return text if len(text) < 80 else f"{text[:77]}..."
-
-
-_FIELDS: dict[str, tuple[str, ...]] = {
-    "None": (),
-    "int": (),
-    "ffi.String": (),
-    "ffi.Array": (),
-    "ir.PrimType": ("span", "dtype"),
-    "ir.Var": ("span", "ty", "name"),
-    "ir.IntImm": ("span", "ty", "value"),
-    **{f"prim.{name}": ("span", "ty", "a", "b") for name in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod")},
-    "tirx.IndexMap": ("initial_indices", "final_indices", "inverse_index_map"),
-}
-_EXPRESSIONS = frozenset(name for name in _FIELDS if name.startswith("prim.")) | {"ir.Var", "ir.IntImm"}
-_DIVISIONS = frozenset({"prim.FloorDiv", "prim.FloorMod"})
-# The types of what a field refers to.
-_REFERENCES: dict[str, frozenset[str]] = {
-    "span": frozenset({"None"}),
-    "ty": frozenset({"ir.PrimType"}),
-    "name": frozenset({"ffi.String"}),
-    "value": frozenset({"int"}),
-    "a": _EXPRESSIONS,
-    "b": _EXPRESSIONS,
-    "initial_indices": frozenset({"ffi.Array"}),
-    "final_indices": frozenset({"ffi.Array"}),
-    "inverse_index_map": frozenset({"None", "tirx.IndexMap"}),
-}
-
-
-class _IndexMap:
-    """The grammar of an index map in TVM's JSON: variables, integers, + - *, floor division and modulo.
-
-    A divisor is a positive number, a size that the trace has sampled, or a product of those. A node may refer only to
-    nodes before it, as TVM writes them, so that there is no cycle.
-    """
-
-    def __init__(self, nodes: list[Any]) -> None:
-        self._nodes = nodes
-
-    @classmethod
-    def holds(cls, text: str) -> bool:
-        """Whether a text is such an index map."""
-        try:
-            return cls._holds(json.loads(text))
-        except (ValueError, TypeError, RecursionError):  # a list in place of a name is no key
-            return False
-
-    @classmethod
-    def _holds(cls, graph: Any) -> bool:
-        if not isinstance(graph, dict) or not set(graph) <= {"root_index", "nodes", "metadata"}:
-            return False
-        nodes = graph.get("nodes")
-        metadata = graph.get("metadata") or {}
-        if not isinstance(nodes, list) or len(nodes) > _MOST_ITEMS or not set(metadata) <= {"tvm_version"}:
-            return False
-        index_map = cls(nodes)
-        root = index_map._refers(graph.get("root_index"), frozenset({"tirx.IndexMap"}), len(nodes))
-        return root and all(index_map._node_holds(position) for position in range(len(nodes)))
-
-    def _refers(self, position: Any, types: frozenset[str], before: int) -> bool:
-        """Whether a node with a smaller number than another is there and has one of some types."""
-        if type(position) is not int or not 0 <= position < before:
-            return False
-        node = self._nodes[position]
-        return isinstance(node, dict) and node.get("type") in types
-
-    def _node_holds(self, position: int) -> bool:
-        node = self._nodes[position]
-        if not isinstance(node, dict) or node.get("type") not in _FIELDS:
-            return False
-        data = node.get("data")
-        match node["type"]:
-            case "None":
-                return data is None
-            case "int":
-                return _is_integer(data)
-            case "ffi.String":
-                return _NAME(data)
-            case "ffi.Array":
-                return _many(lambda item: self._refers(item, _EXPRESSIONS, position))(data)
-            case kind:
-                return self._fields_hold(kind, data, position)
-
-    def _fields_hold(self, kind: str, data: Any, position: int) -> bool:
-        if not isinstance(data, dict) or set(data) != set(_FIELDS[kind]):
-            return False
-        references = {name: value for name, value in data.items() if name != "dtype"}
-        if data.get("dtype", "int32") not in ("int32", "int64"):
-            return False
-        if not all(self._refers(value, _REFERENCES[name], position) for name, value in references.items()):
-            return False
-        return kind not in _DIVISIONS or self._divides(data["b"])
-
-    def _divides(self, position: int) -> bool:
-        node = self._nodes[position]
-        data = node["data"]
-        match node["type"]:
-            case "ir.IntImm":
-                return bool(self._nodes[data["value"]]["data"] > 0)
-            case "ir.Var":
-                return _VARIABLE(self._nodes[data["name"]]["data"])
-            case "prim.Mul":
-                return self._divides(data["a"]) and self._divides(data["b"])
-        return False

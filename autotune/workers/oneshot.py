@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import IO, Literal
 
 from autotune import errors
-from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed
+from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed, clipped, ran_out_of_memory
 from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_process
@@ -227,15 +227,21 @@ def serve(work: str, requests: int, answers: int) -> None:
             request, lambda step, waiting=False: send(answers, ProgressStep(step, waiting))
         )
         send(answers, answer)
-    except AutotuneError as error:
-        send(answers, WorkFailed(type(error).__name__, str(error)))
-    except MemoryError:
-        send(answers, WorkFailed("WorkerError", f"this {work} needs more memory than it may take"))
     except Exception as error:
-        traceback.print_exc()
-        lines = str(error).strip().splitlines()
-        reason = f"{work} failed: {type(error).__name__}: {lines[-1] if lines else ''}"
-        send(answers, WorkFailed("WorkerError", reason[:_REASON_LENGTH]))
+        send(answers, failure_of(work, error))
+
+
+def failure_of(work: str, error: Exception) -> WorkFailed:
+    """Return the message for what ended a piece of work: of an error of ours one of its kind."""
+    if ran_out_of_memory(error):
+        more = "use a machine with more, or give the model smaller inputs"
+        return WorkFailed("WorkerError", f"this {work} needs more memory than it may take; {more}")
+    if isinstance(error, AutotuneError):
+        return WorkFailed(type(error).__name__, clipped(str(error), 1000))
+    traceback.print_exception(error)
+    lines = str(error).strip().splitlines()
+    reason = f"{work} failed: {type(error).__name__}: {lines[-1] if lines else ''}"
+    return WorkFailed("WorkerError", reason[:_REASON_LENGTH])
 
 
 def main() -> None:

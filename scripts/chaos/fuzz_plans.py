@@ -1,28 +1,36 @@
 """Edit the plans of small networks at random: each is refused with one line, or computes what the network computes.
 
-    python scripts/chaos/fuzz_plans.py --count 100 --seed 1      # two minutes
+    python scripts/chaos/fuzz_plans.py --count 100 --seed 1                  # two minutes
+    python scripts/chaos/fuzz_plans.py --count 0 --read 100000 --seed 1      # only the files, whatever is in them
 
 An edit splits blocks, puts them in another order, gives them other algorithms, layouts and threads, and runs some
-beside each other. What is not refused is compiled without tuning and run. Exit code 1 if a plan computed something
-else, or raised something else than a refusal.
+beside each other. What is not refused is compiled without tuning and run. With `--read` the files are changed as well
+(`grown_plans.py`), and read. Exit code 1 if a plan computed something else, raised something else than a refusal of one
+line, or took more than 2 s of a CPU or 200 MB to read.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import grown_plans
 import numpy as np
 import tvm
+from bounds import Bounds
 from tvm import relax
 
-from autotune.errors import BadInput
-from autotune.plans.plan import ALGORITHMS, Block, BlockFacts, Plan
+from autotune.errors import AutotuneError, BadInput
+from autotune.plans.plan import ALGORITHMS, Block, BlockFacts, Plan, read, text
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.load import load_tvm
@@ -175,24 +183,65 @@ def judge(module: IRModule, plan: Plan, wanted: Any, target: Target) -> str:
     return "equal" if error < _TOLERANCE else "different"
 
 
+def _read(path: Path) -> str:
+    """Read a file, and return what became of it."""
+    try:
+        read(path)
+    except AutotuneError as error:
+        said = str(error)
+        return "refused" if len(said.splitlines()) == 1 and len(said) < 1000 else f"unclear: {said[:200]!r}"
+    except Exception as error:
+        return f"raised {type(error).__name__}: {error}"
+    return "read"
+
+
+def read_mutants(plans: Sequence[Plan], count: int, minutes: float, draw: random.Random) -> Counter[str]:
+    """Change the files of plans, read them, and count what became of them. What is wrong is printed."""
+    outcomes = Counter[str]()
+    bounds = Bounds()
+    deadline = time.monotonic() + minutes * 60
+    texts = [text(plan) for plan in plans]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "plan.toml")
+        for number in range(count):
+            if time.monotonic() > deadline:
+                break
+            path.write_text(grown_plans.mutate(draw.choice(texts), draw), encoding="utf-8")
+            outcome = bounds.outcome(lambda: _read(path))
+            outcomes[outcome.partition(":")[0]] += 1
+            if outcome not in ("read", "refused"):
+                print(f"file {number}: {outcome}", flush=True)
+    return outcomes
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=100, help="How many plans.")
+    parser.add_argument("--read", type=int, default=0, help="How many changed files of plans to read.")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="Read no further file after so long.")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     load_tvm("llvm")
     draw = random.Random(options.seed)
     target = tvm.target.Target({"kind": "llvm", "num-cores": _THREADS})
     verdicts = Counter[str]()
+    plans = list[Plan]()
     for number, network in enumerate(NETWORKS):
         module = build(network)
         prepared = prepare(module, target)
         plan = plan_of(prepared, target, {}, {}, network.__name__)
+        plans.append(plan)
+        if number >= options.count:
+            continue
         wanted = outputs(prepared, target)
         for _ in range(number, options.count, len(NETWORKS)):
             verdicts[judge(module, edited(plan, draw), wanted, target)] += 1
         print(network.__name__.strip("_"), dict(verdicts), flush=True)
-    return 1 if verdicts["different"] or verdicts["raised"] or not verdicts["equal"] else 0
+    outcomes = read_mutants(plans, options.read, options.minutes, draw)
+    if options.read:
+        print(f"{outcomes.total()} files:", dict(outcomes), flush=True)
+    wrong = verdicts["different"] or verdicts["raised"] or outcomes.keys() - {"read", "refused"}
+    return 1 if wrong or (options.count and not verdicts["equal"]) else 0
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
     python scripts/chaos/fuzz_traces.py --count 3000 --seed 1                   # half a minute
     python scripts/chaos/fuzz_traces.py --count 1000000 --minutes 20 --seed 1   # as many as there is time for
+    python scripts/chaos/fuzz_traces.py --count 100000 --read --seed 1          # without applying them
 
 A mutant is a trace of a real design space with one to three places changed: an operand, an attribute, a decision, a
-node of an index map, the order of instructions. Some new values call `system`, which would make a file. What the
-grammar lets through is applied to its program by TVM, in a process of its own, and its calls are checked. Exit code 1
-if a mutant made the file, got a call past the grammar, raised something else than a refusal, or hung. Some end their
-process: TVM trusts operands that fit in kind. So a search rebuilds what was imported in a process of its own, too.
+node of an index map, the order of instructions; one in four is grown by the grammar (`grown_traces.py`). Some new
+values call `system`, which would make a file. What the grammar lets through is read as a search reads it, and applied
+to its program by TVM, in a process of its own, where its calls are checked. Exit code 1 if a mutant made the file, got
+a call past the grammar, raised something else than a refusal, took more than 2 s of a CPU or 200 MB to read, or hung.
+Some end their process: TVM trusts operands that fit in kind. So a search rebuilds what was imported in a process of
+its own, too.
 """
 
 from __future__ import annotations
@@ -28,8 +31,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grown_traces
 import nested
 import tvm
+from bounds import Bounds
 from tvm import te, tirx, topi
 from tvm.s_tir.meta_schedule.database import Workload
 
@@ -40,6 +45,8 @@ from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.types import IRModule, PlainTrace, Target
 
 _BATCH = 100  # mutants of one process
@@ -53,7 +60,8 @@ _GPU = {
     "max_shared_memory_per_block": 49152,
     "thread_warp_size": 32,
 }
-_BAD = ("ran", "called", "raised", "hung")
+_BAD = ("ran", "called", "raised", "hung", "slow", "large")
+_GROWN = 0.25  # of the mutants
 
 
 def _product(dtype: str) -> IRModule:
@@ -78,8 +86,9 @@ def _seeds() -> list[_Seed]:
     seeds = []
     for program, description in tasks:
         target = tvm.target.Target(description)
+        readers = (NestFeatures(program, target), Knobs(program, target))
         for candidate in propose_without_knobs(program, target, request, _FEW).candidates:
-            seeds.append(_Seed.of(program, target, json.loads(json.dumps(candidate.trace))))
+            seeds.append(_Seed.of(program, target, readers, json.loads(json.dumps(candidate.trace))))
     return seeds
 
 
@@ -104,18 +113,20 @@ def _hostile(command: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Seed:
-    """A trace to mutate: as text, which is copied fastest, with its places and what stands there."""
+    """A trace to mutate: as text, which is copied fastest, with its places and what stands there, and what reads it."""
 
     program: IRModule
     target: Target
+    readers: tuple[NestFeatures, Knobs]
     text: str
     places: list[nested.Place]
     values: list[Any]
 
     @classmethod
-    def of(cls, program: IRModule, target: Target, trace: PlainTrace) -> _Seed:
+    def of(cls, program: IRModule, target: Target, readers: tuple[NestFeatures, Knobs], trace: PlainTrace) -> _Seed:
         places = list(nested.places(trace))
-        return cls(program, target, json.dumps(trace), places, [nested.value_at(trace, place) for place in places])
+        values = [nested.value_at(trace, place) for place in places]
+        return cls(program, target, readers, json.dumps(trace), places, values)
 
 
 def _kind(value: Any) -> object:
@@ -128,6 +139,10 @@ def _kind(value: Any) -> object:
 def _mutate(seed: _Seed, random: random.Random, hostile: list[Any]) -> PlainTrace:
     """Change one to three places. Half of the new values are of the kind that was there, so that more of them apply."""
     mutant = json.loads(seed.text)
+    if random.random() < _GROWN:
+        grown_traces.grow(mutant, random)
+        if random.random() < 0.8:
+            return mutant
     for _ in range(random.randint(1, 3)):
         *above, key = random.choice(seed.places)
         try:
@@ -158,13 +173,30 @@ def _change(container: Any, key: Any, seed: _Seed, random: random.Random, hostil
             container[key] = copy.deepcopy(random.choice(alike or hostile))
 
 
-def _outcome(program: IRModule, target: Target, trace: PlainTrace) -> str:
+def _read(seed: _Seed, trace: PlainTrace) -> str:
+    """Read a mutant in the process of a stage: the grammar, then what is told from a trace without replaying it."""
     try:
         check_trace(trace)
-    except ValueError:
-        return "refused"
+    except ValueError as error:
+        return "refused" if len(str(error).splitlines()) == 1 and len(str(error)) < 1000 else f"raised {error!r:.200}"
     except Exception as error:
         return f"raised {type(error).__name__} by the grammar"
+    nests, knobs = seed.readers
+    try:
+        nests.of_traces([trace, json.loads(seed.text)])
+        knobs.find(trace)
+        knobs.transfer(trace)
+    except Exception as error:
+        return f"raised {type(error).__name__} as it was read: {error}"
+    return "read"
+
+
+def _outcome(seed: _Seed, trace: PlainTrace, bounds: Bounds, apply: bool) -> str:
+    outcome = bounds.outcome(lambda: _read(seed, trace))
+    return _applied(seed.program, seed.target, trace) if apply and outcome == "read" else outcome
+
+
+def _applied(program: IRModule, target: Target, trace: PlainTrace) -> str:
     try:
         record = tuning_record(Candidate("mutant", trace, []), Workload(program), target)
         scheduled = record.as_measure_candidate().sch.mod
@@ -179,7 +211,7 @@ def _outcome(program: IRModule, target: Target, trace: PlainTrace) -> str:
     return "applied"
 
 
-def _batch(seeds: list[_Seed], number: int, count: int, hostile: list[Any]) -> Iterator[str]:
+def _batch(seeds: list[_Seed], number: int, count: int, hostile: list[Any], apply: bool) -> Iterator[str]:
     """Run a batch of mutants in a process of its own, and yield what became of them."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -187,11 +219,12 @@ def _batch(seeds: list[_Seed], number: int, count: int, hostile: list[Any]) -> I
         os.close(reader)
         signal.alarm(_LIMIT_S)
         generator = random.Random(number)
+        bounds = Bounds()
         with os.fdopen(writer, "w") as answers, open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
             for _ in range(count):
                 seed = generator.choice(seeds)
-                answers.write(_outcome(seed.program, seed.target, _mutate(seed, generator, hostile)) + "\n")
+                answers.write(_outcome(seed, _mutate(seed, generator, hostile), bounds, apply) + "\n")
                 answers.flush()
         os._exit(0)
     os.close(writer)
@@ -207,6 +240,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=3000, help="how many mutants")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no batch after so long")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--read", action="store_true", help="read them, and apply none")
     options = parser.parse_args()
     seeds = _seeds()
     outcomes: Counter[str] = Counter()
@@ -218,7 +252,7 @@ def main() -> int:
             if time.monotonic() > deadline:
                 break
             size = min(_BATCH, options.count - first)
-            for outcome in _batch(seeds, options.seed * 1_000_003 + number, size, hostile):
+            for outcome in _batch(seeds, options.seed * 1_000_003 + number, size, hostile, not options.read):
                 outcomes[outcome] += 1
                 if outcome.startswith(_BAD):
                     print(f"batch {number}: {outcome}", flush=True)

@@ -43,12 +43,15 @@ _TRACE = [
     ],
     [[2, [4, 4]]],
 ]
-_PLACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*\.claimed/([0-9a-f]{16}\.(jsonl|index|jsonl\.lock)|device\.json)")
+_PLACE = re.compile(
+    r"[A-Za-z0-9_][A-Za-z0-9._-]*(?<!\.claimed)\.claimed/([0-9a-f]{16}\.(jsonl|index|jsonl\.lock)|device\.json)"
+)
 _DEEP: Any = None
 for _ in range(150):
     _DEEP = [_DEEP]
 _HOSTILE: list[Any] = [
     *(None, True, -1, 0, 2**63, 10**400, 0.5, 1e308, 5e-324, "", "../../x", "/etc/passwd", "\x1b[2J", "two\nlines"),
+    *(f"{_KIND.key}.claimed", "llvm-x.claimed", "\u0660" * 16, "b\u0661"),
     *("\ud800", "a" * 5000, [], {}, [[]], ["TENSOR", "float32", [-1]], {"kind": "llvm"}, _DEEP),
 ]
 

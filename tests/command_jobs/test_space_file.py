@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ HOSTILE: list[tuple[str, str]] = [
     ("\0", ":1:"),
     ("[measure]\ncommand = ['x']\n[measure]\n", ":3:"),
     ("unknown = 1\n" + parameters("a = [1]"), "unknown key 'unknown'"),
-    (parameters("a = [1]") + "shell = true\n", "unknown key 'shell' in [measure]"),
+    (parameters("a = [1]") + "shall = true\n", "unknown key 'shall' in [measure]"),
     (parameters("a = [1]") + "[measure.more]\nx = 1\n", "unknown key 'more'"),
     ("parameters = [1]\n" + MEASURE, "'parameters' in the space must be a table"),
     ("measure = 'x'\n[parameters]\na = [1]\n", "must be a table"),
@@ -82,7 +83,7 @@ HOSTILE: list[tuple[str, str]] = [
     ("restrictions = [" + "'a > 0'," * 300 + "]\n" + parameters("a = [1]"), "more than 256 restrictions"),
     # commands
     (commands("[measure]"), "'measure.command' is missing"),
-    (commands("[measure]\ncommand = 1"), "text for /bin/sh, or a list"),
+    (commands("[measure]\ncommand = 1"), "text, or a list"),
     (commands("[measure]\ncommand = [1]"), "'command'"),
     (commands("[measure]\ncommand = []"), "needs a program"),
     (commands("[measure]\ncommand = '  '"), "needs a program"),
@@ -92,7 +93,7 @@ HOSTILE: list[tuple[str, str]] = [
     (commands("[measure]\ncommand = ['x', 'a}']"), "braces"),
     (commands("[measure]\ncommand = ['x', '{a.__class__}']"), "braces"),
     (commands("[measure]\ncommand = ['x', '{a:>99999999}']"), "braces"),
-    (commands("[measure]\ncommand = 'echo ${HOME}'"), "{HOME} names no parameter"),
+    (commands("[measure]\ncommand = 'echo ${HOME}'\nshell = true"), "{HOME} names no parameter"),
     (commands("[measure]\ncommand = ['x']\nnumber = '('"), "no regular expression"),
     (commands("[measure]\ncommand = ['x']\nnumber = 'x'"), "needs one group"),
     (commands("[measure]\ncommand = ['x']\nnumber = '(a)(b)'"), "needs one group"),
@@ -123,7 +124,7 @@ HOSTILE: list[tuple[str, str]] = [
     ("files = ['../secret']\n" + parameters("a = [1]"), "no path below the folder"),
     ("files = ['.hidden']\n" + parameters("a = [1]"), "no path below the folder"),
     ("files = ['']\n" + parameters("a = [1]"), "no path below the folder"),
-    ("files = ['folder']\n" + parameters("a = [1]"), "there is no file"),
+    ("files = ['folder']\n" + parameters("a = [1]"), "folder is no file"),
     ("files = 'x'\n" + parameters("a = [1]"), "must be a list"),
     ("t1 = 'missing.json'\n" + MEASURE, "there is no file"),
     ("t1 = 'space.toml'\n" + MEASURE, "is not JSON"),
@@ -211,3 +212,35 @@ def test_another_command_or_file_makes_another_space_and_another_limit_does_not(
     assert digest("repeats = 7\n") != before
     (tmp_path / "a.c").write_text("int b;")
     assert digest() != before
+
+
+def test_a_fault_at_the_end_of_a_long_file_has_its_line_at_once(tmp_path: Path) -> None:
+    """Parsing the file up to each of its lines would take hours."""
+    path = tmp_path / "space.toml"
+    lines = [f"x{number} = [\n 1, # ]\n 2,\n]" for number in range(20_000)]
+    path.write_text("[parameters]\n" + "\n".join(lines) + "\n[measure]\nnumber = '''\n[\n'''\ncommand = 3\n")
+    with pytest.raises(AutotuneError, match=f"space.toml:{1 + 4 * 20_000 + 5}: 'command'"):
+        read_space(path)
+
+
+@pytest.mark.parametrize("value", ["9" * 4000, "1e999", "'\\\\ud800'", "0x" + "f" * 3000])
+def test_a_value_of_t1_that_nothing_can_hold_gets_one_line(tmp_path: Path, value: str) -> None:
+    document = t1(Autotune={"measure": {"command": ["echo", "{a}"]}})
+    for kind in ("int", "float", "string"):
+        document["ConfigurationSpace"]["TuningParameters"][0] |= {"Type": kind, "Values": f"[{value}]"}
+        (tmp_path / "space.json").write_text(json.dumps(document))
+        with pytest.raises(AutotuneError, match="'a") as refused:
+            read_space(tmp_path / "space.json")
+        assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
+
+
+def test_a_pipe_in_the_place_of_a_file_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / "space.toml"
+    path.write_text("files = ['pipe']\n" + commands(MEASURE))
+    with pytest.raises(AutotuneError, match="pipe is no file"):
+        read_space(path)
+    for name in ("pipe.toml", "pipe.json"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(AutotuneError, match=f"{name} is no file"):
+            read_space(tmp_path / name)

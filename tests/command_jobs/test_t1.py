@@ -54,7 +54,11 @@ def test_values_are_lists_ranges_and_what_is_made_of_them(text: str, type: str, 
         ("[9**9**9]", "an exponent must be"),
         ("7", "is not supported"),
         ("", "is no expression"),
-        ("['x']", "invalid literal"),
+        ("['x']", "'x' is no int"),
+        ("['" + "9" * 4000 + "']", "is no int"),
+        ("[1e999]", "'inf' is no int"),
+        ("[1.5]", "'1.5' is no int"),
+        ("[1]" + "+[1]" * 1000, "nested too deeply"),
     ],
 )
 def test_everything_else_is_refused_with_the_name_of_the_parameter(text: str, says: str) -> None:

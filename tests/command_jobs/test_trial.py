@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.command_jobs.command import Command
 from autotune.command_jobs.definition import Build, Check, Definition, File, Measure
-from autotune.command_jobs.trial import Trial, TrialSettings, filled
+from autotune.command_jobs.trial import Trial, TrialSettings
 from autotune.errors import CommandMissing, StageTimeout, WorkerError, WrongResult
 from autotune.metric import Metric
 from autotune.processes.keeper import Keeper
+from autotune.storage.trees import remove_tree
 
 MakeTrial = Callable[..., Trial]
 
@@ -40,7 +44,9 @@ def trial(tmp_path: Path, keeper: Keeper) -> MakeTrial:
 
 
 def test_values_are_in_placeholders_and_variables(trial: MakeTrial) -> None:
-    made = trial(measure=Measure("echo $AUTOTUNE_a; echo $TWICE; echo {a}", repeats=1), environment={"TWICE": "{a}{a}"})
+    made = trial(
+        measure=Measure("echo $AUTOTUNE_a; echo $TWICE; echo {a}", True, repeats=1), environment={"TWICE": "{a}{a}"}
+    )
     made.build()
     assert made.measure(None) == [3000.0]
 
@@ -53,15 +59,17 @@ def test_values_are_in_placeholders_and_variables(trial: MakeTrial) -> None:
         (("x", "{a}"), {"a": "two words; rm"}, ["x", "two words; rm"]),
         (("x", "{a}"), {"a": True}, ["x", "true"]),
         (("x", "{a}"), {"a": 0.1}, ["x", "0.1"]),
-        ("x {a}", {"a": "$(id); 'x'"}, ["/bin/sh", "-c", """x '$(id); '"'"'x'"'"''"""]),
+        (("{a}", "x"), {"a": ""}, ["", "x"]),
+        ("x {a}", {"a": "$(id); 'x'"}, ["x", "$(id); 'x'"]),
+        ('x \'-D n\' "{a} \\"" {a}', {"a": "y z"}, ["x", "-D n", 'y z "', "y z"]),
     ],
 )
 def test_a_value_is_one_word_whatever_it_holds(command: Any, values: Any, words: list[str]) -> None:
-    assert filled(command, values) == words
+    assert Command.of(command, shell=False).filled(values) == words
 
 
 def test_each_trial_has_its_own_copy_of_the_files(trial: MakeTrial) -> None:
-    made = trial(files={"in/x.sh": File(0, 0, "", True)}, build=Build("./in/x.sh > built; echo more >> in/x.sh"))
+    made = trial(files={"in/x.sh": File(0, 0, "", True)}, build=Build("./in/x.sh > built; echo more >> in/x.sh", True))
     source = made.settings.files / "in" / "x.sh"
     source.parent.mkdir()
     source.write_text("#!/bin/sh\necho made\n")
@@ -73,8 +81,12 @@ def test_each_trial_has_its_own_copy_of_the_files(trial: MakeTrial) -> None:
 @pytest.mark.parametrize(
     ("measure", "metric", "us"),
     [
-        (Measure("echo x; echo 2.5; echo", repeats=2), Metric(unit="ms"), [2500.0] * 2),
-        (Measure("echo took 1 ms; echo took 2 ms; echo bye", number="took ([0-9]+) ms", repeats=1), Metric(), [2000.0]),
+        (Measure("echo x; echo 2.5; echo", True, repeats=2), Metric(unit="ms"), [2500.0] * 2),
+        (
+            Measure("echo took 1 ms; echo took 2 ms; echo bye", True, number="took ([0-9]+) ms", repeats=1),
+            Metric(),
+            [2000.0],
+        ),
         (Measure("echo 4", repeats=1), Metric("speed", "1/s", "larger"), [2.5e14]),
     ],
 )
@@ -93,7 +105,7 @@ def test_a_command_may_be_timed(trial: MakeTrial) -> None:
 
 
 def test_what_is_hopeless_is_measured_once(trial: MakeTrial) -> None:
-    made = trial(measure=Measure("echo {a} | tee -a runs", warmup=1, repeats=4))
+    made = trial(measure=Measure("echo {a} | tee -a runs", True, warmup=1, repeats=4))
     made.build()
     assert len(made.measure(1000.0)) == 1 and len(made.measure(2000.0)) == 4
     assert (made.folder / "runs").read_text().split() == ["3"] * 7
@@ -103,16 +115,17 @@ def test_what_is_hopeless_is_measured_once(trial: MakeTrial) -> None:
     ("measure", "says"),
     [
         (Measure("echo no"), "no number: 'no'"),
+        (Measure("echo \u0663.\u0665"), "no number: '\u0663.\u0665'"),
         (Measure("true"), "no number: ''"),
         (Measure("echo x", number="([0-9])"), "nothing that fits"),
         (Measure("echo nan"), "time is nan"),
         (Measure("echo -3"), "time is -3"),
-        (Measure("echo bad >&2; exit 4"), "the measure command exited with 4: bad"),
-        (Measure("kill -ABRT $$"), "was killed by SIGABRT"),
+        (Measure("echo bad >&2; exit 4", True), "the measure command exited with 4: bad"),
+        (Measure("kill -ABRT $$", True), "was killed by SIGABRT"),
         (Measure(("./made-by-nobody",)), "cannot be run"),
         (Measure(("{a}",)), "cannot be run"),
-        (Measure("{a} x"), "exited with 127"),
-        (Measure("true; {a}"), "exited with 127"),
+        (Measure("{a} x", True), "exited with 127"),
+        (Measure("true; {a}", True), "exited with 127"),
     ],
 )
 def test_a_command_that_fails_is_the_candidates_fault(trial: MakeTrial, measure: Measure, says: str) -> None:
@@ -131,7 +144,7 @@ def test_a_program_that_is_not_here_is_the_machines_fault(trial: MakeTrial, comm
 
 
 def test_time_is_limited_for_all_runs_together(trial: MakeTrial) -> None:
-    made = trial(measure=Measure("sleep 0.2; echo 1", repeats=100))
+    made = trial(measure=Measure("sleep 0.2; echo 1", True, repeats=100))
     made = Trial(
         made.definition, made.values, made.folder, TrialSettings(made.settings.files, (), "", 20, 0.5, 20), made.keeper
     )
@@ -141,7 +154,7 @@ def test_time_is_limited_for_all_runs_together(trial: MakeTrial) -> None:
 
 
 def test_what_a_trial_writes_is_limited(trial: MakeTrial) -> None:
-    made = trial(disk_mb=1, build=Build("head -c 800000 /dev/zero > x; head -c 800000 /dev/zero > y"))
+    made = trial(disk_mb=1, build=Build("head -c 800000 /dev/zero > x; head -c 800000 /dev/zero > y", True))
     with pytest.raises(WorkerError, match="disk_mb allows 1"):
         made.build()
 
@@ -149,8 +162,8 @@ def test_what_a_trial_writes_is_limited(trial: MakeTrial) -> None:
 @pytest.mark.parametrize(
     ("check", "wrong"),
     [
-        (Check("exit 0"), ""),
-        (Check("exit 1"), "exited with 1"),
+        (Check("exit 0", True), ""),
+        (Check("exit 1", True), "exited with 1"),
         (Check("echo 1.0 x", output="want"), ""),
         (Check("echo 1.001 x", output="want", tolerance=0.01), ""),
         (Check("echo 1.1 x", output="want", tolerance=0.01), "'1.1' in place of '1.0' as word 1"),
@@ -168,3 +181,19 @@ def test_a_check_compares_what_is_printed(trial: MakeTrial, check: Check, wrong:
         return
     with pytest.raises(WrongResult, match=wrong):
         made.check()
+
+
+def test_a_tree_that_no_path_reaches_is_measured_like_any_other(trial: MakeTrial) -> None:
+    deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nopen('x', 'w').write('x' * 2_000_000)"
+    made = trial(build=Build((sys.executable, "-c", deep)))
+    made.build()
+    assert made.measure(None) == [3000.0] * 3
+    made = replace(made, definition=replace(made.definition, disk_mb=1))
+    with pytest.raises(WorkerError, match="disk_mb allows 1"):
+        made.measure(None)
+    remove_tree(made.folder)
+
+
+def test_a_build_that_removes_its_folder_has_failed(trial: MakeTrial) -> None:
+    with pytest.raises(WorkerError, match="its folder cannot be read"):
+        trial(build=Build('rm -r "$PWD"', shell=True)).build()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autotune import schema
+from autotune.cli import _run
 from autotune.commands import check as checking
 from autotune.commands.check import check
 from autotune.storage import atomic, formats, trial_index
@@ -17,6 +21,7 @@ from autotune.storage.formats import Candidate, JobState, StageFile, TaskProgres
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT, TuningLog
+from autotune.tvm_backend.export.library_file import described
 
 HASH = f"{0:016x}"
 
@@ -181,3 +186,41 @@ def test_a_stray_worker_and_nothing_that_two_looks_do_not_agree_on(
     looks: list[list[str]] = [["a", "b"], ["b", "c"]]
     monkeypatch.setattr(checking, "_look", lambda _: looks.pop(0))
     assert check(workspace) == ["b"]
+
+
+class TestLibraries:
+    """Folders that an export wrote are checked in place of the workspace."""
+
+    @pytest.fixture
+    def exported(self, tmp_path: Path) -> Callable[..., Path]:
+        def write(name: str, **changes: Any) -> Path:
+            folder = tmp_path / name
+            folder.mkdir()
+            (folder / "model.so").write_bytes(b"a library " * 1000)
+            library = schema.plain(described(folder / "model.so"))
+            report = {"target": {"kind": "llvm"}, "threads": 1, "inputs": [], "library": library, **changes}
+            (folder / "report.json").write_text(json.dumps(report))
+            return folder
+
+        return write
+
+    def test_whole_ones_are_fine(self, exported: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+        assert _run(["check", str(exported("one")), str(exported("two"))]) == 0
+        assert "nothing is wrong" in "".join(capsys.readouterr())
+
+    def test_damaged_ones_are_named(self, exported: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+        cut = exported("cut")
+        (cut / "model.so").write_bytes(b"a library")
+        edited = exported("edited", threads="all")
+        assert _run(["check", *map(str, (exported("whole"), cut, edited))]) == 1
+        first, second = capsys.readouterr().out.splitlines()
+        assert f"{cut / 'model.so'} is damaged" in first and "it has 9 bytes, and 10000 were written" in first
+        assert f"{edited / 'report.json'} is damaged: 'threads' must be" in second
+
+    def test_what_is_no_such_folder_is_refused(
+        self, exported: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        old = exported("old", library=None)
+        for folder, says in ((tmp_path / "none", "holds no exported model"), (old, "is of an earlier version")):
+            assert _run(["check", str(folder)]) == 2
+            assert says in capsys.readouterr().err

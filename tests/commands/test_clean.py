@@ -102,7 +102,7 @@ def test_a_job_leaves_the_queue_which_is_locked_before_its_files_go(
     def look(*_: object, **__: object) -> None:
         seen.append((left(workspace), try_lock(workspace.queue_lock) is None))
 
-    monkeypatch.setattr("autotune.commands.clean.shutil.rmtree", look)
+    monkeypatch.setattr("autotune.commands.clean.remove_tree", look)
     make_job(state=ended())
     clean(workspace, 0)
     assert seen and seen == [([], True)] * len(seen)

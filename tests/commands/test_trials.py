@@ -163,7 +163,7 @@ class TestADamagedFile:
     def test_that_is_newer_or_has_more_than_anybody_has_is_refused(
         self, workspace: Workspace, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with pytest.raises(BadInput, match="no file"):
+        with pytest.raises(BadInput, match="there is no such file"):
             trials.import_file(workspace, Path("/nowhere"))
         lines = self.lines(file)
         file.write_bytes(file.read_bytes() + file.read_bytes())
@@ -184,6 +184,7 @@ class TestADamagedFile:
         [
             (1, ("log", "key"), "../../x", "name no tuning log"),
             (1, ("log", "key"), "llvm-x-0123456789", "not the kind of device that it says"),
+            (1, ("log", "key"), "llvm-x-0123456789.claimed", "name no tuning log"),
             (1, ("log", "task"), "../aa", "name no tuning log"),
             (1, ("log", "count"), 0, "a log without trials"),
             (2, ("trial", "times_us"), [10**4000], "must be a number above 0, not 1000.*[.][.][.]$"),

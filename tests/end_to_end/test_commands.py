@@ -94,7 +94,8 @@ def test_killed_at_random_it_ends_with_every_trial_once(user: User, tmp_path: Pa
     space = tmp_path / "space.toml"
     space.write_text(
         "parameters.a = [1, 2, 3, 4]\nparameters.b = [1, 2, 3]\n"
-        f"[measure]\nrepeats = 1\ncommand = 'echo {{a}} {{b}} >> {ledger}; setsid sleep 0.02; echo {{a}}{{b}}'\n"
+        "[measure]\nrepeats = 1\nshell = true\n"
+        f"command = 'echo {{a}} {{b}} >> {ledger}; setsid sleep 0.02; echo {{a}}{{b}}'\n"
     )
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)
@@ -163,7 +164,7 @@ def test_a_model_and_commands_end_with_their_budgets_after_ten_kills(user: User,
     said = f"began=$(date +%s.%N); sleep 0.05; echo {{a}} {{b}} $began $(date +%s.%N) >> {ledger}; echo {{a}}{{b}}"
     space.write_text(
         f"parameters.a = {list(range(1, 9))}\nparameters.b = {list(range(1, 9))}\n"
-        f"[measure]\nrepeats = 1\ncommand = '{said}'\n"
+        f"[measure]\nrepeats = 1\nshell = true\ncommand = '{said}'\n"
     )
     seed = random.SystemRandom().randrange(10**6)
     moments = random.Random(seed)

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import ConfigError
-from autotune.plans.plan import Block, BlockFacts, Memory, Plan, TensorFacts, differences, read, text
+from autotune.errors import ConfigError, DiskProblem
+from autotune.plans.plan import Block, BlockFacts, Memory, Plan, PlanFacts, TensorFacts, differences, read, text
 
 IMAGE = TensorFacts("buffer0", "float32", (1, 2, 8, 8, 16), "NCHW16c", 8192, 64)
 FACTS = BlockFacts(kernel="fused_conv2d_relu", task="conv2d_relu", best_us=12.5, writes=(IMAGE,))
 FIRST = Block(operators=("conv2d_1", "relu_1"), algorithm="direct", layout="NCHW16c", threads=2, facts=FACTS)
 PLAN = Plan(
-    model='net "a".onnx',
-    threads=2,
-    memory=Memory(8192, 8192, 9000, 64),
+    facts=PlanFacts(model='net "a".onnx', threads=2, memory=Memory(8192, 8192, 9000, 64)),
     blocks=(FIRST, Block(operators=("softmax_1",)), Block(operators=("mean_1",), beside=True)),
 )
 
@@ -35,13 +33,13 @@ def written(tmp_path: Path):
 
 def test_a_plan_is_read_as_it_was_written_but_for_one_of_a_later_format(written) -> None:
     assert read(written(text(PLAN))) == PLAN
-    with pytest.raises(ConfigError, match="plan.toml:1: the plan has format 2; this autotune reads format 1"):
-        read(written("format = 2\n"))
+    with pytest.raises(ConfigError, match="plan.toml:1: the plan has format 3; this autotune reads format 2"):
+        read(written("format = 3\n"))
 
 
 def test_the_decisions_of_a_plan_are_without_its_facts() -> None:
     decisions = PLAN.decisions()
-    assert decisions.memory is None
+    assert decisions.facts is None
     assert decisions.blocks == (replace(FIRST, facts=None), *PLAN.blocks[1:])
 
 
@@ -67,7 +65,7 @@ def test_the_decisions_of_a_plan_are_without_its_facts() -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(written, block: str, line: int, message: str) -> None:
-    path = written(f"format = 1\n[[blocks]]\n{block}\n")
+    path = written(f"format = 2\n[[blocks]]\n{block}\n")
     with pytest.raises(ConfigError) as raised:
         read(path)
     assert str(raised.value).startswith(f"{path}:{line}: ")
@@ -84,7 +82,7 @@ def test_plans_with_their_blocks_in_another_order_differ_and_equal_ones_do_not()
 def test_differences_are_told_block_by_block() -> None:
     faster = replace(FIRST, algorithm="winograd-4x4", threads=1, facts=replace(FACTS, best_us=10.0))
     blocks = (Block(operators=("softmax_2",)), faster, Block(operators=("mean_1",)))
-    other = replace(PLAN, memory=Memory(4096, 8192, 9000, 64), blocks=blocks)
+    other = replace(PLAN, facts=PlanFacts(memory=Memory(4096, 8192, 9000, 64)), blocks=blocks)
     assert list(differences(PLAN, other)) == [
         "memory: arena: 8192 -> 4096",
         "only in the first: softmax_1",
@@ -94,3 +92,53 @@ def test_differences_are_told_block_by_block() -> None:
         "conv2d_1 + relu_1: best_us: 12.5 -> 10",
         "mean_1: beside: true -> false",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("threads = -7", "unknown key 'threads' in the plan; there are format, facts, blocks"),
+        ('model = "net"', "unknown key 'model' in the plan"),
+        ("memory = { arena = 1 }", "unknown key 'memory' in the plan"),
+    ],
+)
+def test_a_fact_stands_under_facts(written, line: str, message: str) -> None:
+    path = written(f"format = 2\n{line}\n")
+    with pytest.raises(ConfigError) as raised:
+        read(path)
+    assert str(raised.value).startswith(f"{path}:2: {message}")
+
+
+def test_a_layout_has_digits_of_ascii(written) -> None:
+    with pytest.raises(ConfigError, match="'layout' in \\[blocks\\] must be a layout such as NCHW16c"):
+        read(written('[[blocks]]\noperators = ["a_1"]\nlayout = "NCHW1\u0662c"\n'))
+
+
+def test_a_plan_larger_than_that_of_any_network_is_refused(written) -> None:
+    many = "".join(f'[[blocks]]\noperators = ["a_{number}"]\n' for number in range(20_001))
+    path = written(many)
+    with pytest.raises(ConfigError) as raised:
+        read(path)
+    assert str(raised.value) == f"{path}:1: the plan has 20001 blocks; a network has at most 20000"
+    with pytest.raises(DiskProblem, match="it is larger than 2 MiB, and none of its kind is"):
+        read(written(many * 20))
+
+
+def test_what_is_wrong_at_the_end_of_a_long_plan_is_named(written) -> None:
+    """Its lines are read once: with each line, all before it were read again."""
+    blocks = [replace(FIRST, operators=(f"a_{number}",)) for number in range(2000)]
+    content = text(Plan(blocks=tuple(blocks)))
+    path = written(f'{content}[[blocks]]\noperators = ["z_1"]\nthreads = 0\n')
+    with pytest.raises(ConfigError) as raised:
+        read(path)
+    assert str(raised.value).startswith(
+        f"{path}:{content.count(chr(10)) + 3}: 'threads' in [blocks] must be at least 1"
+    )
+
+
+def test_the_facts_of_a_plan_of_format_1_stood_at_its_top(written) -> None:
+    memory = "[memory]\narena = 1\nlibrary = 2\nsum = 3\nleast = 4\n"
+    plan = read(written(f'format = 1\nmodel = "net.onnx"\nthreads = 2\n{memory}[[blocks]]\noperators = ["a_1"]\n'))
+    assert plan.facts == PlanFacts(model="net.onnx", threads=2, memory=Memory(1, 2, 3, 4))
+    assert [block.operators for block in plan.blocks] == [("a_1",)]
+    assert "format = 2" in text(plan) and "[facts]" in text(plan)

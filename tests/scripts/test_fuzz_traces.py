@@ -19,3 +19,11 @@ def test_mutated_schedules_run_nothing() -> None:
     outcomes = {name: int(count) for name, count in re.findall(r"([a-z][a-z ]*) (\d+)", done.stdout)}
     assert outcomes.keys() - {"ended its process"} == {"refused", "not applicable", "applied"}
     assert 270 < sum(outcomes.values()) <= 300
+
+
+@pytest.mark.slow
+def test_schedules_that_grow_by_their_grammar_are_read_or_refused_within_bounds() -> None:
+    command = [sys.executable, SCRIPT, "--count", "1000", "--read", "--seed", "8"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("1000 mutants: ") and "read " in done.stdout

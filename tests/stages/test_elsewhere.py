@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from autotune.config import Config
 from autotune.processes.messages import RunStage
-from autotune.stages import elsewhere, search, train
+from autotune.stages import elsewhere, search, train, trial_features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind, formats
 from autotune.storage.device_kind import DeviceKind
@@ -188,3 +189,107 @@ def test_the_cost_model_learns_from_trials_elsewhere_and_no_budget_counts_them(
     assert len(features.labelled()[0]) == 12 and len(features.hashes) == 13
     assert train.update_model(order) == 0 and train.is_intact(job)
     assert order.log().trials() == []
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], list[str]]:
+    """Rebuilds schedules slowly or fatally where an argument says so; returns the hashes tried since the last call."""
+    from autotune.tvm_backend.search import propose
+
+    rebuild = propose.rebuild
+    path = tmp_path / "tried"
+
+    def noted(program: Any, target: Any, trials: Any, excluded: Any) -> Any:
+        with path.open("a") as file:
+            file.write(f"{trials[0].hash}\n")
+        match trials[0].args:
+            case ["fatal"]:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case ["slow"]:
+                time.sleep(60)
+        return rebuild(program, target, trials, excluded)
+
+    def hashes() -> list[str]:
+        tried = path.read_text().split() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return tried
+
+    monkeypatch.setattr(propose, "rebuild", noted)
+    return hashes
+
+
+def test_a_schedule_that_cannot_be_rebuilt_is_left_alone_until_the_next_day(
+    workspace: Workspace, job: JobPaths, tried: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates = searched(workspace, job, count=4)[1]
+    fatal = replace(candidates[3], args=["fatal"])
+    log(workspace, job, OLDER, [*candidates[:3], fatal])
+    assert len(searched(workspace, job, count=8)[1]) == 8
+    assert tried() == [item.hash for item in reversed(candidates)]
+    told, first = searched(workspace, job, count=8, round=1)
+    assert fatal.hash not in tried() and told["known_elsewhere"] == 3
+    log(workspace, job, HERE, first[:3])
+    searched(workspace, job, count=8, round=2)
+    assert tried() == [], "what became of the others is known, and was measured"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 25 * 3600)
+    searched(workspace, job, count=8, round=3)
+    assert tried() == [fatal.hash], "the machine may have been the reason"
+
+
+def test_another_schedule_under_the_hash_of_one_that_failed_is_tried(
+    workspace: Workspace, job: JobPaths, tried: Callable[[], list[str]]
+) -> None:
+    (candidate,) = searched(workspace, job, count=1)[1]
+    log(workspace, job, OTHER, [replace(candidate, args=["fatal"])])
+    searched(workspace, job, count=1)
+    log(workspace, job, OLDER, [candidate])
+    tried()
+    assert [item.hash for item in searched(workspace, job, count=1, round=1)[1]] == [candidate.hash]
+    assert tried() == [candidate.hash]
+
+
+def test_schedules_that_hang_take_no_longer_together_than_a_build_may(
+    workspace: Workspace, job: JobPaths, tried: Callable[[], list[str]]
+) -> None:
+    """Each of sixteen may hang: one is waited for in a search, and the others wait for the next one."""
+    candidates = searched(workspace, job, count=16)[1]
+    log(workspace, job, OLDER, [replace(item, args=["slow"]) for item in candidates])
+    order = stage(workspace, job)
+    order = replace(order, config=replace(order.config, build=replace(order.config.build, timeout_s=0.5)))
+    search.run(order)
+    assert tried() == [candidates[15].hash]
+    formats.write(job.stage(0, 0), StageFile(0, 0, "search"))
+    search.run(order)
+    assert tried() == [candidates[14].hash]
+
+
+def test_a_schedule_that_raises_as_its_features_are_read_costs_no_other_trial(
+    workspace: Workspace, job: JobPaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    candidates = searched(workspace, job, count=6)[1]
+    strange = replace(candidates[0], hash="f" * 16, trace=[[["Unheard", [], [], []]], []])
+    log(workspace, job, HERE, [*candidates, strange])
+    order = stage(workspace, job)
+    features = trial_features.of_task(order, 0, order.log().trials())
+    assert len(features.labelled()[0]) == 6 and len(features.hashes) == 7
+    assert train.update_model(order) == 7 and train.is_intact(job)
+
+
+def test_a_trial_from_elsewhere_is_read_in_no_process_of_the_stage(
+    workspace: Workspace, job: JobPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autotune.tvm_backend.search.features import FeatureExtractor
+
+    candidates = searched(workspace, job, count=4)[1]
+    log(workspace, job, OTHER, candidates)
+    here = os.getpid()
+    of_trials = FeatureExtractor.of_trials
+
+    def apart(self: Any, trials: Any) -> Any:
+        assert os.getpid() != here or not trials
+        return of_trials(self, trials)
+
+    monkeypatch.setattr(FeatureExtractor, "of_trials", apart)
+    (features,) = elsewhere.features_of_trials(stage(workspace, job), 100)
+    assert len(features.labelled()[0]) == 4

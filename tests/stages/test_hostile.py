@@ -24,6 +24,7 @@ from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, JobSpec, Quarantined, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
 from autotune.workers.worker_pool import WorkerPool
 
 from .. import hostile
@@ -103,10 +104,15 @@ class Job:
 
     def found(self) -> dict[str, str]:
         """`ok`, or the stage and kind of the failure, by candidate."""
-        return {trial.hash: _ending(trial.failure) for trial in self.stage().log().trials()}
+        return {trial.hash: _ending(trial.failure) for trial in self.trials()}
+
+    def trials(self) -> list[Trial]:
+        """What is in the log of the task, also when its round has ended."""
+        spec = formats.read(JobSpec, self.paths.spec)
+        return TuningLog(self.workspace.tuning_log(spec.target_key, spec.tasks[0].hash).records).trials()
 
     def reason(self, name: str) -> str:
-        (failure,) = [trial.failure for trial in self.stage().log().trials() if trial.hash == name]
+        (failure,) = [trial.failure for trial in self.trials() if trial.hash == name]
         assert failure is not None
         return failure.reason
 
@@ -233,7 +239,7 @@ class TestMatmul:
         assert len(second) == 4
         assert not set(first) & set(second)
 
-    def test_a_schedule_that_crashes_the_compiler_has_no_features_and_harms_nobody(self, matmul: Job) -> None:
+    def test_a_schedule_that_cannot_be_rebuilt_has_no_features_and_harms_nobody(self, matmul: Job) -> None:
         self.write(matmul, good=_parallel, deep=_deep)
         good, deep = matmul.stage().file.candidates
         crash = Failure("build", "crash", "killed by SIGSEGV")
@@ -244,7 +250,7 @@ class TestMatmul:
         rows = trial_features.read(path).by_hash()
         assert len(rows["good"]) > 0
         np.testing.assert_array_equal(rows["came_through"], rows["good"])
-        assert len(rows["deep"]) == 0
+        assert "deep" not in rows
 
 
 def _plain(schedule: Any, loops: list[Any]) -> None:
@@ -261,7 +267,7 @@ def _unrolled(schedule: Any, loops: list[Any]) -> None:
 
 
 def _deep(schedule: Any, loops: list[Any]) -> None:
-    """Loops in loops: rebuilding this one ends the process, or takes for ever."""
+    """Loops in loops: rebuilding this one would end the process, or take for ever, and is refused."""
     schedule.split(loops[0], factors=[1] * 3000 + [64])
 
 
@@ -312,7 +318,8 @@ class TestPoison:
         job.put("assassin", "good", "second_assassin")
         daemon = [sys.executable, "-m", "autotune", "--workspace", str(job.workspace.root), "daemon", "run", "--drain"]
         subprocess.run(daemon, timeout=120, capture_output=True, check=False)
-        assert job.found() == {"assassin": "measure crash", "good": "ok", "second_assassin": "measure crash"}
+        ended = {"assassin": "measure crash", "good": "ok", "second_assassin": "measure crash"}
+        assert job.found().items() >= ended.items()
         failed = [line for line in job.paths.journal.read_text().splitlines() if '"stage-failed"' in line]
         assert sum('"measure"' in line for line in failed) == 4
 

@@ -189,3 +189,30 @@ class TestRecordedTimes:
             ("measure", "WorkerError: too wide"),
             ("measure", "WorkerError: too wide"),
         ]
+
+
+def test_a_candidate_whose_library_is_lost_again_and_again_has_failed(
+    job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command may remove its own folder, and would be built again without end."""
+    search.run(job())
+    recorded = SimulatedBench.recorded
+    culprit = job().file.candidates[0].hash
+
+    def lose(bench: SimulatedBench, candidate: Candidate) -> Any:
+        library = bench.stage.artifacts / candidate.library
+        if candidate.hash != culprit or not library.is_file():  # as while it is built
+            return recorded(bench, candidate)
+        library.unlink()
+        raise RuntimeError("cannot open shared object file")
+
+    monkeypatch.setattr(SimulatedBench, "recorded", lose)
+    for _ in range(2):
+        build.run(job())
+        with pytest.raises(DamagedFile, match="was lost while it was measured"):
+            measure.run(job())
+        assert measure.run(job())["rebuild"]
+    build.run(job())
+    measure.run(job())
+    failures = {trial.hash: trial.failure for trial in job().log().trials() if trial.failure is not None}
+    assert list(failures) == [culprit] and "was gone 3 times" in failures[culprit].reason

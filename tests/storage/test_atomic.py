@@ -162,13 +162,13 @@ class TestJson:
         [
             (b"", "Expecting value"),
             (b'{"format": "job", "vers', "Unterminated"),
-            (b"\xff\xfe\xff", "decode"),
+            (b"\xff\xfe\xff", "UTF-8"),
             (b"[]", "it holds a JSON list"),
             (b'{"format": "log", "version": 1}', "format is 'log' instead of 'job'"),
             (b'{"format": "job"}', "version is None"),
             (b'{"format": "job", "version": true}', "version is True"),
             (b'{"format": "job", "version": 0}', "version is 0"),
-            (b"[" * 100_000, "recursion"),
+            (b"[" * 100_000, "nested too deeply"),
         ],
     )
     def test_a_damaged_file_is_named_with_the_cause(self, tmp_path: Path, content: bytes, cause: str) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+import psutil
 import pytest
 
-from autotune.errors import ModelError, StageTimeout, WorkerCrashed
+from autotune.errors import ModelError, StageTimeout, WorkerCrashed, WorkerError
 from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import ShapeBinding
 from autotune.workers import oneshot
@@ -113,3 +114,25 @@ def test_the_time_for_which_one_waits_for_a_lease_does_not_count(
     runs(monkeypatch, said + "time.sleep(1000)")
     with pytest.raises(StageTimeout, match="import killed after 1 s"):
         oneshot.import_model(request_of("net.onnx"), 1.0, print)
+
+
+def test_a_model_that_takes_more_memory_than_there_is_is_told_so_whoever_finds_out(
+    request_of: Callable[[str], ImportRequest], tmp_path: Path
+) -> None:
+    """TVM's passes make a constant of 8 GiB, whose message is but `std::bad_alloc`, and NumPy another."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    for shape in ([2**28, 8], [2**31]):
+        last = ["c"] if len(shape) > 1 else ["r"]
+        nodes = [helper.make_node("ConstantOfShape", ["s"], ["c"])]
+        nodes += [] if len(shape) > 1 else [helper.make_node("ReduceSum", ["c"], ["r"], keepdims=0)]
+        nodes += [helper.make_node("Add", ["x", *last], ["y"])]
+        graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(np.array(shape), "s")])
+        model = tmp_path / f"{len(shape)}.onnx"
+        model.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+        share = 4 * 2**30 / psutil.virtual_memory().total
+        with pytest.raises(WorkerError, match="^this import needs more memory than it may take; use a machine with"):
+            oneshot.import_model(request_of(str(model)), LIMIT_S, lambda step: None, share)

@@ -14,6 +14,7 @@ from autotune.machine.gpus import KIND
 from autotune.options import AUTO, AskedPrecision, TuningOptions
 from autotune.plans.plan import NOTHING, read
 from autotune.processes.messages import ImportAnswer, ImportRequest
+from autotune.regular_file import check_readable
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.target import target_kind
 from autotune.workers import oneshot
@@ -139,8 +140,7 @@ def _check_calibration(options: TuningOptions) -> None:
             "--precision int8 finds the ranges of values on your inputs: add --calibrate FILE.npz, an array for"
             " each input; a model that is quantised already needs no --precision"
         )
-    if not Path(options.calibrate).is_file():
-        raise BadInput(f"cannot read {options.calibrate}: there is no such file")
+    check_readable(Path(options.calibrate))
     if options.values:
         raise BadInput("--value cannot be given with --precision int8: submit a model in which the input is a constant")
 

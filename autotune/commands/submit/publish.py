@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,15 +25,15 @@ from autotune.processes.messages import ImportAnswer
 from autotune.stages import choose, compile
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
-from autotune.storage.formats import Control, JobSpec, StageFile, TaskSpec
+from autotune.storage.formats import Control, JobSpec, LastId, StageFile, TaskSpec
 from autotune.storage.job_files import make_folder, seal_of
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import private_folder
+from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers import oneshot
 
-_LAST_ID = ("autotune-last-id", 1)
 _RESERVED = re.compile(r"all|last|[0-9]+|[0-9]+-[0-9]+")
 _SPACES = (".toml", ".json")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -246,7 +245,7 @@ def _incoming(workspace: Workspace) -> Iterator[JobPaths]:
     try:
         yield JobPaths(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        discard_tree(folder)
 
 
 def _spec(
@@ -353,11 +352,11 @@ def free_name(workspace: Workspace, model: Path) -> str:
 def next_id(workspace: Workspace) -> int:
     """Return an id that no job of this workspace has ever had. The caller holds the lock of the queue."""
     try:
-        last = int(atomic.read_json(workspace.last_id, *_LAST_ID)["id"])
-    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
+        last = formats.read(LastId, workspace.last_id).id
+    except (FileNotFoundError, DamagedFile):
         last = 0  # the folders of the jobs have to be enough; the file is written again
     id = 1 + max([last, *(job.id for job in workspace.job_list())])
-    atomic.publish_json(workspace.last_id, *_LAST_ID, {"id": id})
+    formats.write(workspace.last_id, LastId(id))
     return id
 
 

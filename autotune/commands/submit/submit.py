@@ -130,4 +130,6 @@ def own_error_lines(own_error: Sequence[float]) -> list[str]:
     if own <= MOST_OWN_ERROR:
         return [f"{what}; an export may be as far from it"]
     advice = "export it with your inputs (--inputs FILE.npz), or raise [export] tolerance in autotune.toml"
-    return [f"warning: {what}. An export of it cannot be verified so: {advice}"]
+    return [
+        f"warning: {what}. Unless that comes of a choice, as by TopK, an export of it cannot be verified so: {advice}"
+    ]

@@ -1,6 +1,7 @@
 """Elements in bfloat16: the upper half of a float32, in buffers of uint16, for TVM cannot compile its own type.
 
-A number is rounded to the nearest such element, to the even one of two. NaN stays NaN.
+A number is rounded to the nearest such element, to the even one of two. Not-a-number stays: what rounds by integers
+would make a zero or an infinity of some of its bits, so they are replaced before code is generated.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tvm_ffi
 from tvm import tirx
 
-from autotune.tvm_backend.types import PrimExpr
+from autotune.tvm_backend.programs import over_programs
+from autotune.tvm_backend.types import IRModule, PrimExpr
 
 DTYPE = "uint16"
 _HALF = 16  # bits of an element
 _BELOW_MIDDLE = 0x7FFF
+_NOT_A_NUMBER = 0x7FC0
 
 
 def to_float(element: PrimExpr) -> PrimExpr:
@@ -37,6 +41,25 @@ def from_float(number: PrimExpr) -> PrimExpr:
     odd = tirx.bitwise_and(tirx.shift_right(bits, constant(_HALF)), constant(1))
     rounded = tirx.shift_right(bits + odd + constant(_BELOW_MIDDLE), constant(_HALF))
     return tirx.Cast(f"{DTYPE}{lanes}", rounded)
+
+
+def keep_not_a_number(module: IRModule) -> IRModule:
+    """Let what `from_float` makes of not-a-number be not-a-number.
+
+    Args:
+        module: What TVM's passes for lowering return.
+    """
+    maps = ((tirx.Cast, _kept),)
+    return over_programs(module, lambda program: program.with_body(tvm_ffi.structural_map(program.body, maps)))
+
+
+def _kept(element: PrimExpr) -> PrimExpr:
+    number = rounded_number(element)
+    if number is None:
+        return element
+    lanes = str(element.ty.dtype).removeprefix(f"{DTYPE}")
+    other = tirx.const(_NOT_A_NUMBER, DTYPE)
+    return tirx.Select(number == number, element, tirx.Broadcast(other, int(lanes[1:])) if lanes else other)
 
 
 def rounded_number(element: PrimExpr) -> PrimExpr | None:
@@ -62,6 +85,7 @@ def rounded(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
     odd = (bits >> _HALF) & 1
     elements: npt.NDArray[np.uint16] = ((bits + odd + np.uint32(_BELOW_MIDDLE)) >> _HALF).astype(np.uint16)
+    elements[np.isnan(bits.view(np.float32))] = _NOT_A_NUMBER
     return elements
 
 

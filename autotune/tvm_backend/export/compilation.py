@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from autotune.storage.exploration import plan_as_submitted, read_choice
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
-from autotune.tvm_backend.export.submitted import submitted
+from autotune.tvm_backend.export.submitted import OnnxModel, submitted
 from autotune.tvm_backend.export.weights import MappedWeights, map_weights
 from autotune.tvm_backend.kernels.compile import linking, lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
@@ -92,6 +92,26 @@ class JobModel:
                 f"the model has other tasks than when it was submitted ({len(lost)} differ); submit it again"
             )
         return cls(imported.module(), prepared.module(), tuple(programs.values()), target)
+
+    @classmethod
+    def with_outputs(cls, paths: JobPaths, spec: JobSpec, index: int, names: Sequence[str]) -> JobModel:
+        """Read an ONNX model at one of its sets of shapes, with more outputs. Most of its tasks are those of the job.
+
+        Args:
+            paths: The files of the job.
+            spec: The job.
+            index: Which of its sets of shapes.
+            names: Tensors of its graph that it puts out, too, after its outputs.
+        """
+        target = tvm_target(spec.target)
+        model = submitted(paths, spec)[index]
+        assert isinstance(model, OnnxModel), "other models have no tensors with names"
+        imported = Joiner()
+        prepared = Joiner()
+        lowered = prepare_as_submitted(model.module_with(names), target, paths, spec)
+        imported.add(spec.all_entries[index].name, model.module())
+        prepared.add(spec.all_entries[index].name, lowered)
+        return cls(imported.module(), prepared.module(), tuple(extract_programs(lowered, target).values()), target)
 
     def compile_tuned(
         self, best: Mapping[str, Trial], library: Path, *, cuda_graph: bool = False

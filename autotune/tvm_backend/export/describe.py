@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autotune.errors import BadInput
 from autotune.plans.arena import aligned
-from autotune.plans.plan import Algorithm, Block, BlockFacts, Layout, Memory, Plan, TensorFacts
+from autotune.plans.plan import Algorithm, Block, BlockFacts, Layout, Memory, Plan, PlanFacts, TensorFacts
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_state
 from autotune.storage.paths import JobPaths
@@ -72,7 +72,8 @@ def plan_of(
     programs = {name.name_hint: function for name, function in lowered.functions.items()}
     joined = {name: (function.attrs or {}).get(JOINED) for name, function in programs.items()}
     writer = _Writer(prepared, network, joined, kernel_work(prepared, tasks, target), times, _threads(target))
-    return Plan(model=model, threads=_threads(target), memory=memory, blocks=tuple(writer.blocks()))
+    facts = PlanFacts(model=model, threads=_threads(target), memory=memory)
+    return Plan(facts=facts, blocks=tuple(writer.blocks()))
 
 
 def _threads(target: Target) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from autotune.options import InputSpec
 from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.loaded import pick_entry
 from autotune.tvm_backend.export.submitted import Submitted
+from autotune.tvm_backend.models import arrays_file
+from autotune.tvm_backend.models.arrays_file import ArraysFile, Header, NotPlainArrays
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -109,8 +112,8 @@ def load(file: Path, inputs: Sequence[InputSpec]) -> Arrays:
     Raises:
         BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
-    arrays = _read(file)
-    return [_checked(file, item, arrays) for item in inputs]
+    with _opened(file) as arrays:
+        return [_checked(file, item, arrays) for item in inputs]
 
 
 def files_of_entries(files: Sequence[Path], entries: Sequence[Entry]) -> dict[str, Path]:
@@ -136,36 +139,38 @@ def files_of_entries(files: Sequence[Path], entries: Sequence[Entry]) -> dict[st
 def _entry_of(file: Path, entries: Sequence[Entry]) -> str:
     if len(entries) == 1:
         return entries[0].name
-    arrays = _read(file)
-    there = {item.name: _present(file, item, arrays).shape for item in entries[0].inputs}
+    with _opened(file) as arrays:
+        there = {item.name: _header(file, item, arrays).shape for item in entries[0].inputs}
     try:
         return pick_entry({entry.name: {item.name: item.shape for item in entry.inputs} for entry in entries}, there)
     except ValueError as error:
         raise BadInput(f"{file}: {error}") from error
 
 
-def _read(file: Path) -> dict[str, npt.NDArray[Any]]:
+@contextmanager
+def _opened(file: Path) -> Iterator[ArraysFile]:
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        with arrays_file.opened(file) as arrays:
+            yield arrays
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror or error}") from error
-    except Exception as error:  # for a foreign file NumPy and zipfile raise exceptions of many kinds
-        raise BadInput(f"{file} is not an NPZ file of plain arrays; write it with numpy.savez") from error
+    except NotPlainArrays as error:
+        raise BadInput(f"cannot read {file}: {error}") from error
 
 
-def _present(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    if item.name not in arrays:
-        raise BadInput(f"{file} has no array {item.name!r}; it has: {', '.join(sorted(arrays)) or 'none'}")
-    return arrays[item.name]
+def _header(file: Path, item: InputSpec, arrays: ArraysFile) -> Header:
+    if item.name not in arrays.names:
+        raise BadInput(f"{file} has no array {item.name!r}; it has: {', '.join(sorted(arrays.names)) or 'none'}")
+    return arrays.header(item.name)
 
 
-def _checked(file: Path, item: InputSpec, arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    array = _present(file, item, arrays)
-    if array.shape != item.shape or array.dtype != np.dtype(item.dtype):
-        given = f"{array.dtype} {array.shape}"
+def _checked(file: Path, item: InputSpec, arrays: ArraysFile) -> npt.NDArray[Any]:
+    """Read an array, after its shape and type were checked: no more is read than the model takes."""
+    header = _header(file, item, arrays)
+    if header.shape != item.shape or header.dtype != np.dtype(item.dtype):
+        given = f"{header.dtype} {header.shape}"
         raise BadInput(f"{file}: array {item.name!r} is {given}, and the model takes {item.dtype} {item.shape}")
-    return array
+    return arrays.read(item.name)
 
 
 def check_reference(run: Callable[[], Arrays], given: bool, runtime: str = "ONNX Runtime") -> Arrays:

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.errors import BadInput
+from autotune.errors import BadInput, MachineProblem
+from autotune.machine import amx
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
+from autotune.tvm_backend.export import library_file
+from autotune.tvm_backend.export.loadable import REPORT, Input, read_loadable
 from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
 
@@ -22,8 +25,15 @@ Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
 
 
-def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedModel:
-    """Load an exported library.
+def load(
+    library: Path,
+    report: Mapping[str, Any],
+    threads: int = 0,
+    *,
+    check_weights: bool = False,
+    shown: Path | None = None,
+) -> LoadedModel:
+    """Load an exported library, if it is still what was written. The mapped weights are read when the model first runs.
 
     A library has a thread pool of its own, which is started by its first call.
 
@@ -31,34 +41,39 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0) -> LoadedMo
         library: The library.
         report: The content of the `report.json` beside it.
         threads: How many threads to use; 0 for what TVM_NUM_THREADS says, and without it for what the report says.
+        check_weights: Whether to read the mapped weights now, and to check them too.
 
     Returns:
         The model.
 
     Raises:
         BadInput: The library is missing or cannot be loaded in this process.
-        MachineProblem: The model is for CUDA, parts of which are missing here.
+        DamagedFile: The library or its report is not what was written.
+        MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses the tiles of AMX.
     """
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
-    _check_cpu(library, report)
+    told = read_loadable(report, library.with_name(REPORT))
+    _check_machine(library, told.instructions)
+    if told.library is not None:
+        library_file.check(library, told.library, weights=check_weights)
     import tvm
     from tvm import relax
 
-    on_gpu = report["target"]["kind"] == "cuda"
+    on_gpu = told.target.kind == "cuda"
     if on_gpu:
         runtime.load()
     device = tvm.cuda(0) if on_gpu else tvm.cpu(0)
     try:
         module = tvm.runtime.load_module(str(library))
         machine = relax.VirtualMachine(module, device)
+        model = LoadedModel(machine, device, told.functions)
     except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
     if threads or "TVM_NUM_THREADS" not in os.environ:
-        _limit(module, threads or int(report["threads"]))
-    entries = {entry["name"]: entry["inputs"] for entry in report.get("entries") or ()}
-    return LoadedModel(machine, device, entries or {"main": report["inputs"]})
+        _limit(module, threads or told.threads)
+    return model
 
 
 def _limit(module: RuntimeModule, threads: int) -> None:
@@ -68,15 +83,17 @@ def _limit(module: RuntimeModule, threads: int) -> None:
             kernels["autotune_threads"](threads)
 
 
-def _check_cpu(library: Path, report: Mapping[str, Any]) -> None:
-    """Check that this CPU has the instructions of a library: otherwise the first call would end the process."""
+def _check_machine(library: Path, instructions: Sequence[str]) -> None:
+    """Check that this machine runs the instructions of a library: otherwise the first call would end the process."""
     flags = cpu_flags()
-    missing = [name for name in report.get("instructions", ()) if flags and name not in flags]
+    missing = [name for name in instructions if flags and name not in flags]
     if missing:
         raise BadInput(
             f"cannot load {library}: it was compiled for a CPU with {', '.join(missing)}, which {cpu_model()} lacks;"
             " tune and export the model on such a machine"
         )
+    if amx.FLAG in instructions and (refusal := amx.refusal(amx.ask_for_tiles())):
+        raise MachineProblem(f"cannot load {library}: {refusal}")
 
 
 class LoadedModel:
@@ -89,9 +106,7 @@ class LoadedModel:
         inputs: The shape and the element type of each input of the first entry, by name.
     """
 
-    def __init__(
-        self, machine: VirtualMachine, device: Device, entries: Mapping[str, Sequence[Mapping[str, Any]]]
-    ) -> None:
+    def __init__(self, machine: VirtualMachine, device: Device, entries: Mapping[str, Sequence[Input]]) -> None:
         self._functions = {name: machine[name] for name in entries}
         self._device = device
         self._turn = threading.Lock()
@@ -100,17 +115,13 @@ class LoadedModel:
         self._recorder = ThreadPoolExecutor(1) if str(device.type) == "cuda" else None
         self._recorded: set[str] = set()
         self._tensors: dict[str, HostTensors] = {}
-        self._rows = {
-            name: {item["name"]: int(item["rows"]) for item in inputs if "rows" in item}
-            for name, inputs in entries.items()
-        }
+        self._rows = {name: {item.name: item.rows for item in inputs if item.rows} for name, inputs in entries.items()}
         self.entries: dict[str, Inputs] = {
-            name: {item["name"]: (tuple(item["shape"]), str(item["dtype"])) for item in inputs}
-            for name, inputs in entries.items()
+            name: {item.name: (item.shape, item.dtype) for item in inputs} for name, inputs in entries.items()
         }
         self.inputs: Inputs = next(iter(self.entries.values()))
 
-    def __call__(self, *arrays: Any, **named: Any) -> Array | tuple[Array, ...]:
+    def __call__(self, /, *arrays: Any, **named: Any) -> Array | tuple[Array, ...]:
         """Run the model once: of its entries the one for inputs of these shapes.
 
         Args:
@@ -121,8 +132,8 @@ class LoadedModel:
             The output. If the model has several outputs, a tuple of them in the order of the model.
 
         Raises:
-            BadInput: An input is missing or unknown, the model was compiled for no inputs of these shapes or types, or
-                a table does not have the row of an index.
+            BadInput: An input is missing, unknown or given twice, the model was compiled for no inputs of these shapes
+                or types, or a table does not have the row of an index.
         """
         given = {name: np.asarray(value) for name, value in self._by_name(arrays, named).items()}
         entry = self._entry(given)
@@ -166,7 +177,10 @@ class LoadedModel:
             return dict(zip(names, arrays, strict=True))
         if len(arrays) > len(names):
             raise BadInput(f"the model has {len(names)} inputs ({', '.join(names)}); {len(arrays)} arrays were given")
-        given = {**dict(zip(names, arrays, strict=False)), **named}
+        by_place = dict(zip(names, arrays, strict=False))
+        if twice := [name for name in by_place if name in named]:
+            raise BadInput(f"input {twice[0]!r} was given twice: by its place and by its name")
+        given = {**by_place, **named}
         unknown = [name for name in named if name not in names]
         missing = [name for name in names if name not in given]
         if unknown or missing:

@@ -9,14 +9,17 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ModelError
+from autotune.errors import ModelError, VerificationError
 from autotune.processes.messages import ExportRequest
+from autotune.schema import plain
 from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.describe import memory_of
+from autotune.tvm_backend.export.library_file import described
+from autotune.tvm_backend.export.loadable import REPORT
 from autotune.tvm_backend.export.progress import (
     BUILDING,
     COMPARING,
@@ -29,11 +32,11 @@ from autotune.tvm_backend.export.progress import (
     Leases,
 )
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
-from autotune.tvm_backend.export.timing import retiming, whole_model
+from autotune.tvm_backend.export.timing import choices, retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
-from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT, REPORT_FORMAT, SCRIPT, SOURCE, move_source
-from autotune.tvm_backend.export.writing.report_json import KernelLimits, kernel_work, report
+from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, move_source
+from autotune.tvm_backend.export.writing.report_json import KernelLimits, kernel_work, report, required_instructions
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
@@ -136,7 +139,7 @@ def _first(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     steps.begin(COMPILING)
     _compile(export, best)
     steps.begin(VERIFYING)
-    return _verify(export)
+    return _verify(export, best)
 
 
 def _compile(export: _Export, best: Mapping[str, Trial]) -> None:
@@ -146,13 +149,24 @@ def _compile(export: _Export, best: Mapping[str, Trial]) -> None:
         if job.request.source:
             names = job.models[0].output_names()
             rows = export.cases[0].inputs.rows
-            described = Described(job.spec.name, job.spec.inputs, names, job.request.threads, __version__, rows)
-            write_source(export.folder / SOURCE, lowered, executable, described)
+            needed = required_instructions(job.spec, [var.name_hint for var in export.model.prepared.functions])
+            about = Described(job.spec.name, job.spec.inputs, names, job.request.threads, __version__, rows, needed)
+            write_source(export.folder / SOURCE, lowered, executable, about)
 
 
-def _verify(export: _Export) -> list[Verified]:
+def _verify(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     with export.leases.comparison():
-        return [whole_model.verify(export.job, case, export.tuned) for case in export.cases]
+        return [_verify_case(export, case, best) for case in export.cases]
+
+
+def _verify_case(export: _Export, case: Case, best: Mapping[str, Trial]) -> Verified:
+    try:
+        return whole_model.verify(export.job, case, export.tuned)
+    except VerificationError:
+        verified = choices.verify(export.job, case, export.tuned, best)
+        if verified is None:
+            raise
+        return verified
 
 
 def _retime(export: _Export, fastest: Mapping[str, Sequence[Trial]]) -> dict[str, retiming.RetimedCandidate]:
@@ -207,7 +221,7 @@ def _again(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     """Compile and verify the fastest kernels."""
     export.leases.steps.begin(COMPILING_AGAIN)
     _compile(export, best)
-    return _verify(export)
+    return _verify(export, best)
 
 
 @dataclass(frozen=True)
@@ -256,7 +270,8 @@ def _report(
     work = kernel_work(export.model.prepared, names, export.model.target)
     limits = KernelLimits(work, measured.limits)
     content = report(job.spec, job.request, best, again, measured.comparisons, limits)
-    return content | {"size_mb": sizes(job, export.tuned), "activations": _activations(export)}
+    library = plain(described(export.tuned))
+    return content | {"library": library, "size_mb": sizes(job, export.tuned), "activations": _activations(export)}
 
 
 def _activations(export: _Export) -> dict[str, int] | None:
@@ -284,22 +299,26 @@ def write(export: ExportJob, tuned: Path, report: Mapping[str, Any], verified: S
     comes last.
     """
     output = Path(export.request.output)
-    publish_bytes(output / SCRIPT, _script(export, [item.case.inputs.rows for item in verified]).encode())
+    publish_bytes(output / SCRIPT, _script(export, report["instructions"], verified).encode())
     publish_file(tuned, output / LIBRARY)
     if export.device.is_local_cpu:
-        _write_program(export, verified)
+        library = cpp_program.Library(
+            LIBRARY, report["library"]["bytes"], export.request.threads, report["instructions"]
+        )
+        _write_program(export, library, verified)
     if export.request.source:
         move_source(tuned.parent / SOURCE, output / SOURCE)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
 
 
-def _script(export: ExportJob, rows: Sequence[Mapping[str, int]]) -> str:
+def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[Verified]) -> str:
     if export.request.board is None:
-        return script.source(export.spec, export.request.threads, rows)
+        rows = [item.case.inputs.rows for item in verified]
+        return script.source(export.spec, export.request.threads, rows, instructions)
     return script.board_source(export.spec, export.request.board, export.request.threads)
 
 
-def _write_program(export: ExportJob, verified: Sequence[Verified]) -> None:
+def _write_program(export: ExportJob, library: cpp_program.Library, verified: Sequence[Verified]) -> None:
     """Write the C++ program.
 
     It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
@@ -312,5 +331,5 @@ def _write_program(export: ExportJob, verified: Sequence[Verified]) -> None:
         for item in verified
         for case in [item.case]
     ]
-    for name, data in cpp_program.sources(spec.name, LIBRARY, export.request.threads, functions, __version__):
+    for name, data in cpp_program.sources(spec.name, library, functions, __version__):
         publish_bytes(folder / name, data)

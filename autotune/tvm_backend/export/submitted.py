@@ -19,7 +19,8 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
-from autotune.tvm_backend.models.onnx.read import parse_file, read_rewritten
+from autotune.tvm_backend.models.onnx.choices import with_outputs
+from autotune.tvm_backend.models.onnx.read import import_rewritten, parse_file, read_rewritten
 from autotune.tvm_backend.models.onnx.simplify import graphs
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.pytorch.archive import read_archive
@@ -85,8 +86,16 @@ class OnnxModel:
     def module(self) -> IRModule:
         return read_rewritten(self._rewritten or self.file, self._inputs).module
 
+    def graph(self) -> ModelProto:
+        """Return the graph that is compiled."""
+        return parse_file(self._rewritten or self.file)
+
+    def module_with(self, names: Sequence[str]) -> IRModule:
+        """Import it with these tensors of `graph` as outputs, too, after its own."""
+        return import_rewritten(self.file, with_outputs(self.graph(), names), self._inputs).module
+
     def hints(self) -> Hints:
-        return onnx_hints(parse_file(self._rewritten or self.file))
+        return onnx_hints(self.graph())
 
     def output_names(self) -> list[str]:
         return runners.output_names(self.file)
@@ -104,7 +113,8 @@ class OnnxModel:
         yield from self.outputs([arrays], threads, plain=True)
         if threads > 1:
             yield from self.outputs([arrays], 1)
-        for content in with_moved_constants(parse_file(self.file)):
+        # The graph that is compiled computes no sizes, which other constants would change.
+        for content in with_moved_constants(self.graph()):
             session = runners.onnx_session(content, threads)
             yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
 

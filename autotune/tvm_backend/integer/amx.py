@@ -6,7 +6,8 @@ A kernel computes the sums of a tile of an image from all of the reduction. Ther
 says which, so that a schedule that is read from a log can register it. It is LLVM's own code, which is added to a
 program that calls it when the program is lowered.
 
-The system saves the tiles of a process only if it asks for them, which the first kernel that runs does.
+The system saves the tiles of a process only if it asks for them, which whoever loads a library does, and the first
+kernel that runs again. It ends the process with a line where it is refused: its next instruction would without one.
 """
 
 from __future__ import annotations
@@ -137,8 +138,16 @@ _FROM_ZERO = "_from_zero"
 _END = "autotune_tiles_end"
 _REQUEST = "i64 158, i64 4131, i64 18"  # arch_prctl, ARCH_REQ_XCOMP_PERM, the data of tiles
 _REGISTERS = "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"
+_WRITE = "i64 1, i64 2"  # write, to standard error
+_WRITE_REGISTERS = "={rax},{rax},{rdi},{rsi},{rdx},~{rcx},~{r11},~{memory}"
+_REFUSED = (
+    "autotune: the system refuses the tiles of AMX to this process, perhaps because a thread has a small alternate"
+    " signal stack (sigaltstack): ask for them (arch_prctl, ARCH_REQ_XCOMP_PERM) before, or set one of 64 KiB"
+)
 _READY = f"""
 @autotune_amx_ready = weak hidden global i32 0, align 4
+@autotune_amx_refused = private constant [{len(_REFUSED) + 1} x i8] c"{_REFUSED}\\0A"
+declare void @llvm.trap()
 declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
 declare void @llvm.x86.tilezero(i8 immarg)
@@ -155,7 +164,14 @@ define internal void @autotune_amx_begin(ptr %configuration) alwaysinline {{
   %first = icmp eq i32 %done, 0
   br i1 %first, label %ask, label %ready
 ask:
-  call i64 asm sideeffect "syscall", "{_REGISTERS}"({_REQUEST})
+  %error = call i64 asm sideeffect "syscall", "{_REGISTERS}"({_REQUEST})
+  %granted = icmp eq i64 %error, 0
+  br i1 %granted, label %remember, label %refused
+refused:
+  call i64 asm sideeffect "syscall", "{_WRITE_REGISTERS}"({_WRITE}, ptr @autotune_amx_refused, i64 {len(_REFUSED) + 1})
+  call void @llvm.trap()
+  unreachable
+remember:
   store atomic i32 1, ptr @autotune_amx_ready monotonic, align 4
   br label %ready
 ready:

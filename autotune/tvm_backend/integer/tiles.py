@@ -6,7 +6,7 @@ import re
 from dataclasses import astuple, dataclass
 
 _PREFIX = "autotune_amx_"
-_NAME = re.compile(_PREFIX + r"(\d+(?:_\d+)*)")
+_NAME = re.compile(_PREFIX + r"([0-9]{1,9}(?:_[0-9]{1,9})*)")
 _ROWS = 16  # of a tile
 _BYTES = 64  # of a row
 _TILES = 8

@@ -92,11 +92,12 @@ def _around(value: PrimExpr) -> PrimExpr:
         hidden.extend(zip(names, branches, strict=True))
         return tvm.ir.Call(call.op, [condition, *names], call.attrs, call.ty_args, call.span, call.ty)
 
-    result = _mapped(_mapped(value, hide), chain.add)
+    result = chain.around(_mapped(_mapped(value, hide), chain.add))
+    outer = None if chain.reads([name for name, _ in hidden]) else chain
     for name, branch in reversed(hidden):
-        own = _Chain(chain)
+        own = _Chain(outer)
         result = replaced(result, name, own.around(_mapped(branch, own.add)))
-    return chain.around(result)
+    return result
 
 
 class _Chain:
@@ -118,6 +119,12 @@ class _Chain:
         self._results.append((call, f.let(result)))
         self._steps.extend(f.bound)
         return self._results[-1][1]
+
+    def reads(self, names: list[PrimExpr]) -> bool:
+        """Return whether a step reads one of these variables: what stands for it knows no later step."""
+        return any(
+            variable.same_as(name) for _, step in self._steps for variable in _of(step, tirx.Var) for name in names
+        )
 
     def around(self, value: PrimExpr) -> PrimExpr:
         """Return a value with the steps around it."""

@@ -10,11 +10,13 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import codegen
 
+from autotune.tvm_backend.bfloat16 import elements
 from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructions
 from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.integer.amx import with_tiles
 from autotune.tvm_backend.integer.intrinsics import has
 from autotune.tvm_backend.kernels.flat_formulas import write_around
+from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
 from autotune.tvm_backend.kernels.tensor_offsets import add_offsets
@@ -53,7 +55,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
     return tirx.AllocBuffer(array, {**dict(allocation.annotations), "disable_lower_builtin": tirx.IntImm("bool", 1)})
 
 
-_ANY_CPU: tuple[Pass, ...] = (write_around, keep_on_stack, join_loops, announce_extents, add_offsets)
+_ANY_CPU: tuple[Pass, ...] = (write_around, keep_not_a_number, keep_on_stack, join_loops, announce_extents, add_offsets)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _GPU_CODE: tuple[Pass, ...] = (with_fragments,)
 _X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
@@ -75,6 +77,7 @@ def pipeline(target: Target) -> str:
     if has(target, DPBF16PS):
         name = "autotune-bfloat16"
         ours = (*ours, with_instructions)
+    ours = (*ours, elements.keep_not_a_number)
     tirx.register_tir_pipeline(name, partial(_passes, ours))
     return name
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from autotune.errors import AutotuneError, ModelError, one_line
+from autotune.errors import AutotuneError, ModelError, first_line, one_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.types import IRModule, ModelProto
 
@@ -179,5 +179,7 @@ def as_model_error(path: Path, what: str) -> Iterator[None]:
     except AutotuneError:
         raise
     except Exception as error:
-        line = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise ModelError(f"{path} {what}: {type(error).__name__}: {one_line(line)}") from error
+        kind = type(error).__name__
+        said = one_line(first_line(error))
+        reason = f"{kind}: {said}" if said != kind else f"it is malformed, or of a form that is not known ({kind})"
+        raise ModelError(f"{path} {what}: {reason}") from error

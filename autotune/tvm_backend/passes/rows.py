@@ -12,6 +12,7 @@ from math import prod
 import tvm
 from tvm import relax, te
 
+from autotune.tvm_backend.kernels.not_a_number import LARGEST
 from autotune.tvm_backend.passes.rewrite import (
     PlainRewriter,
     finished,
@@ -181,7 +182,7 @@ def lanes_of(length: int) -> int:
 def softmax(shape: tuple[int, ...], lanes: int) -> PrimFunc:
     """The scheduled program of a softmax in float32: one input and one output of this shape."""
     data = te.placeholder(shape, name="data")
-    largest = _reduced(data, te.max, lanes, "largest")
+    largest = _reduced(data, te.max, lanes, LARGEST)
     grown = te.compute(shape, lambda *index: te.exp(data[index] - largest[index[:-1]]), name="grown")
     total = _reduced(grown, te.sum, lanes, "total")
     factor = te.compute(shape[:-1], lambda *row: 1.0 / total[row], name="factor")

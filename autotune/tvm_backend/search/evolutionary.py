@@ -6,15 +6,18 @@ TVM keeps the measurements in the memory of its search object. Here the parents 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from tvm.ir.utils import derived_object
+from tvm.s_tir import ScheduleError
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch as TVMSearch
 
+from autotune.errors import DamagedFile
 from autotune.storage.formats import Trial
 from autotune.strategies.space import Indices, View, as_array
 from autotune.strategies.strategy import Strategy
@@ -145,7 +148,8 @@ def _database(program: IRModule, target: Target, trials: Sequence[Trial], most: 
     workload = database.commit_workload(program)
     timed = sorted((trial for trial in trials if trial.median_us), key=lambda trial: trial.median_us or 0.0)
     for trial in timed[:most]:
-        database.commit_tuning_record(tuning_record(trial, workload, target))
+        with suppress(DamagedFile, ScheduleError):  # of a model whose blocks have other names, for example
+            database.commit_tuning_record(tuning_record(trial, workload, target))
     return database
 
 

@@ -83,10 +83,6 @@ class FeatureExtractor:
         traces = [trial.trace for trial in trials]
         return self._of(traces, lambda wanted: replay([trials[index] for index in wanted], self._program, self._target))
 
-    def needs_replay(self, trial: Trial) -> bool:
-        """Return whether the features of a trial are those of its lowered program."""
-        return self.nests.of_traces([trial.trace])[0] is None
-
     def _of(
         self, traces: Sequence[PlainTrace], measure_candidates: Callable[[list[int]], list[MeasureCandidate]]
     ) -> list[Array]:

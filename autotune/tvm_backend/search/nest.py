@@ -141,18 +141,20 @@ class NestFeatures:
         return self._sketches[key]
 
     def _is_complete(self, sketch: TiledSketch) -> bool:
-        """Whether every loop of the block is tiled, on no more levels than there are columns for."""
-        einsum = self._einsum(sketch)
-        return set(sketch.tiles) == set(range(len(einsum.extents))) and len(sketch.structure) <= LEVELS
+        """Whether every loop of a block of the program is tiled, on no more levels than there are columns for."""
+        key = (sketch.block, sketch.split)
+        if key not in self._einsums and (einsum := sketch.einsum(self.program)) is not None:
+            self._einsums[key] = einsum
+        return key in self._einsums and sketch.tiles_all(self._einsums[key]) and len(sketch.structure) <= LEVELS
 
     def _einsum(self, sketch: TiledSketch) -> Einsum:
-        key = (sketch.block, sketch.split)
-        if key not in self._einsums:
-            self._einsums[key] = sketch.einsum(self.program)
-        return self._einsums[key]
+        return self._einsums[sketch.block, sketch.split]
 
     def of_traces(self, traces: Sequence[PlainTrace]) -> list[Rows | None]:
-        """Return the features of traces in JSON form, each [1, WIDTH], in order. One without a tiled block has None."""
+        """Return the features of traces in JSON form, each [1, WIDTH], in order.
+
+        One without a tiled block has None, and one with tiles whose sizes are no numbers of a program.
+        """
         rows_of_traces: list[Rows | None] = [None] * len(traces)
         groups: dict[int, tuple[TiledSketch, list[int]]] = {}
         for index, trace in enumerate(traces):
@@ -160,10 +162,12 @@ class NestFeatures:
             if sketch is not None:
                 groups.setdefault(id(sketch), (sketch, []))[1].append(index)
         for sketch, members in groups.values():
-            decided = zip(*(sampled(traces[index]) for index in members), strict=True)
-            rows = self.rows(sketch, [np.array(column, dtype=np.float64) for column in decided])
+            searched = ([before_postprocessing(traces[index]), traces[index][1]] for index in members)
+            decided = zip(*map(sampled, searched), strict=True)
+            with np.errstate(over="ignore", invalid="ignore"):
+                rows = self.rows(sketch, [np.array(column, dtype=np.float64) for column in decided])
             for index, row in zip(members, rows, strict=True):
-                rows_of_traces[index] = row[None]
+                rows_of_traces[index] = None if np.isinf(row).any() else row[None]
         return rows_of_traces
 
     def rows(self, sketch: TiledSketch, decisions: Sequence[Numbers]) -> Rows:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tvm import sym, tirx
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 
 from autotune.tvm_backend.types import IRModule, PlainInstruction, PrimExpr
 
@@ -96,6 +96,7 @@ class TiledSketch:
         block: Name of the tiled block.
         structure: Its levels from outside in, such as SSRSRS (S spatial, R reduction).
         tiles: For each loop of the block, the instruction that tiles it.
+        parts: For each loop of the block, how many parts its tile has.
         unroll: The instruction that limits unrolling, and the limits it chooses from.
         locations: Instructions that place the producers, in order, and the block that each of them places.
         fused: The loop at which the consumers are computed, counted from outside; -1: not in this nest.
@@ -107,6 +108,7 @@ class TiledSketch:
     block: str
     structure: str
     tiles: Mapping[int, int]
+    parts: Mapping[int, int]
     unroll: tuple[int, tuple[int, ...]] | None
     locations: Mapping[int, str]
     fused: int
@@ -122,11 +124,24 @@ class TiledSketch:
             reader.samples += str(kind).startswith("Sample")
         return reader.sketch() if reader.block and reader.tiles else None
 
-    def einsum(self, program: IRModule) -> Einsum:
-        """Return the tiled block, in a program that is not scheduled yet."""
+    def einsum(self, program: IRModule) -> Einsum | None:
+        """Return the tiled block, in a program that is not scheduled yet; None if the program has no such block."""
+        try:
+            einsum = Einsum.of(program, self.block if self.split is None else self.block.removesuffix(_PARTIAL_SUMS))
+        except ScheduleError:
+            return None
         if self.split is None:
-            return Einsum.of(program, self.block)
-        return Einsum.of(program, self.block.removesuffix(_PARTIAL_SUMS)).share(*self.split)
+            return einsum
+        loop, shares = self.split
+        return einsum.share(loop, shares) if loop in einsum.reduction and shares > 0 else None
+
+    def tiles_all(self, einsum: Einsum) -> bool:
+        """Return whether each loop of a block is tiled on the levels of its kind, of which the outermost is spatial."""
+        levels = {kind: self.structure.count(kind) for kind in "SR"}
+        kinds = {**dict.fromkeys(einsum.spatial, "S"), **dict.fromkeys(einsum.reduction, "R")}
+        wanted = {loop: levels[kind] for loop, kind in kinds.items()}
+        is_structure = self.structure.startswith("S") and sum(levels.values()) == len(self.structure)
+        return is_structure and bool(einsum.spatial) and self.parts == wanted
 
 
 @dataclass
@@ -141,6 +156,7 @@ class _InstructionReader:
     split: tuple[int, int] | None = None
     unroll: tuple[int, tuple[int, ...]] | None = None
     tiles: dict[int, int] = field(default_factory=dict)
+    parts: dict[int, int] = field(default_factory=dict)
     locations: dict[int, str] = field(default_factory=dict)
     _order: list[str] = field(default_factory=list)
     _blocks: dict[str, str] = field(default_factory=dict)
@@ -149,7 +165,7 @@ class _InstructionReader:
     _categories: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def sketch(self) -> TiledSketch:
-        decided = (self.tiles, self.unroll, self.locations, self.fused, self.copies, self.split)
+        decided = (self.tiles, self.parts, self.unroll, self.locations, self.fused, self.copies, self.split)
         return TiledSketch(self.block, self.structure, *decided)
 
     def GetSBlock(self, _: Any, attributes: Any, outputs: Any) -> None:
@@ -165,7 +181,7 @@ class _InstructionReader:
         elif attributes[0] == "meta_schedule.unroll_explicit":
             self.unroll = self._categories.get(inputs[1])
         elif attributes[0] == "software_pipeline_stage":
-            self.copies = 1 + max(int(stage) for stage in inputs[1])
+            self.copies = 1 + max([0, *(int(stage) for stage in inputs[1])])
 
     def Reorder(self, inputs: Any, *_: Any) -> None:
         self._order = list(inputs)
@@ -174,10 +190,11 @@ class _InstructionReader:
         if inputs[1] in self._order:
             self.fused = self._order.index(inputs[1])
 
-    def SamplePerfectTile(self, inputs: Any, *_: Any) -> None:
+    def SamplePerfectTile(self, inputs: Any, attributes: Any, _: Any) -> None:
         block, loop = self._loops.get(inputs[0], ("", 0))
         if block and block == self.block:
             self.tiles[loop] = self.samples
+            self.parts[loop] = int(attributes[0])
 
     def Split(self, inputs: Any, _: Any, outputs: Any) -> None:
         if isinstance(inputs[1], int):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from autotune.storage.job_files import orphaned_artifacts
 from autotune.storage.locks import Lease, try_lock
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.quarantine import Quarantine
+from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 
 _PREFIX = "autotune-node-"
@@ -95,6 +95,7 @@ class StageFiles:
             if self._plans:
                 yield from (job.cost_model, job.cost_model_meta)
                 yield from (log.features for log in self.workspace.tuning_logs(self.spec.target_key))
+                yield from (TaskLogPaths(self._log(index)).claims for index in self.spec.tunable)
                 yield from (self.workspace.device_kind(key) for key in (self.spec.target_key, *self._other_keys()))
 
     def folders(self) -> Iterator[tuple[Path, str]]:
@@ -122,7 +123,7 @@ class StageFiles:
         job = self.job
         task = self.request.task
         round = self.request.round
-        derived = sorted(self.log.parent.glob("*.npz"))
+        derived = sorted((*self.log.parent.glob("*.npz"), *self.log.parent.glob("*.claims")))
         artifacts = sorted(job.artifacts_of(task, round).glob("*"))
         model = [job.cost_model, job.cost_model_meta] if self._plans else []
         stages = [job.in_progress(task, round), job.stage(task, round + 1), job.stage(task, round)]
@@ -135,7 +136,7 @@ class StageFiles:
         round = self.request.round
         target = self.workspace.root / path
         fixed = (job.cost_model, job.cost_model_meta, job.in_progress(task, round), job.stage(task, round))
-        derived = target.suffix == ".npz" and target.parent == self.log.parent
+        derived = target.suffix in (".npz", ".claims") and target.parent == self.log.parent
         later = target == job.stage(task, round + 1)
         return target in fixed or derived or later or target.parent == job.artifacts_of(task, round)
 
@@ -178,7 +179,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Delete the copy."""
-        shutil.rmtree(self.workspace.root, ignore_errors=True)
+        discard_tree(self.workspace.root)
         self.lock.release()
 
     def put(self, parcel: Parcel, stage: StageFiles) -> None:
@@ -196,7 +197,7 @@ class Scratch:
             with contextlib.suppress(FileExistsError):
                 _log_of(features).records.open("x").close()
         for folder in orphaned_artifacts(stage.job):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard_tree(folder)
 
     def watch(self, stage: StageFiles) -> Callable[[], Parcel]:
         """Return a function that tells, once the stage has ended, what it has written since this call."""
@@ -255,5 +256,5 @@ def _delete_abandoned() -> None:
         with contextlib.suppress(OSError):
             lock = try_lock(folder / ".lock")
             if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                discard_tree(folder)
                 lock.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,4 +50,13 @@ def test_calibration_that_makes_no_sense_is_refused(tmp_path: Path, options: Tun
     model = tmp_path / "m.onnx"
     model.write_bytes(b"never read")
     with pytest.raises(BadInput, match=fault):
+        read_model(model, options, Config(), None, lambda step: None)
+
+
+def test_a_pipe_with_calibration_data_keeps_nobody_waiting(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"never read")
+    os.mkfifo(tmp_path / "data.npz")
+    options = TuningOptions(precision="int8", calibrate=str(tmp_path / "data.npz"))
+    with pytest.raises(BadInput, match="cannot read .*data.npz: it is a pipe or a device, and no file"):
         read_model(model, options, Config(), None, lambda step: None)

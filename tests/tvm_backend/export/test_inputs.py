@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tracemalloc
+import zipfile
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -174,7 +179,7 @@ def test_a_file_that_is_none(tmp_path):
 
 
 def test_nothing_in_a_file_is_unpickled(saved):
-    with pytest.raises(BadInput, match="is not an NPZ file of plain arrays"):
+    with pytest.raises(BadInput, match="array 'ids' holds objects of Python"):
         load(saved(ids=np.array([{"a": 1}], dtype=object)), [IDS])
 
 
@@ -254,3 +259,57 @@ class TestFilesForSeveralShapes:
     def test_a_job_with_one_set_of_shapes_takes_any_file_and_checks_it_later(self, file_of):
         path = file_of("any", 5)
         assert files_of_entries([path], self.ENTRIES[:1]) == {"n=8": path}
+
+
+def test_a_pipe_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(tmp_path / "inputs.npz")
+    with pytest.raises(BadInput, match="cannot read .*inputs.npz: it is a pipe or a device, and no file"):
+        load(tmp_path / "inputs.npz", [IDS])
+
+
+class TestFilesThatHoldMoreThanTheModelTakes:
+    """What is read is as large as the model's inputs, whatever the file holds."""
+
+    @pytest.fixture
+    def zeros(self, tmp_path):
+        """Adds an array of zeros that says that it is of this shape to a file of some kilobytes."""
+
+        def write(name, shape, bytes=1 << 24):
+            path = tmp_path / "inputs.npz"
+            with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as packed, packed.open(f"{name}.npy", "w") as stream:
+                np.lib.format.write_array_header_1_0(stream, {"descr": "<i8", "fortran_order": False, "shape": shape})
+                stream.write(b"\0" * bytes)
+            return path
+
+        return write
+
+    def test_arrays_that_nobody_asked_for_are_not_read(self, zeros):
+        zeros("unused", (1 << 21,))
+        path = zeros("ids", (4, 64), bytes=4 * 64 * 8)
+        with small_memory():
+            assert not load(path, [IDS])[0].any()
+
+    def test_an_array_of_another_shape_is_not_read(self, zeros):
+        path = zeros("ids", (1 << 40,))
+        with small_memory(), pytest.raises(BadInput, match="and the model takes int64"):
+            load(path, [IDS])
+
+    def test_of_a_member_that_is_larger_than_its_array_the_rest_is_not_read(self, zeros):
+        path = zeros("ids", (4, 64))
+        with small_memory():
+            assert not load(path, [IDS])[0].any()
+
+    def test_one_that_is_cut_short_is_refused(self, zeros):
+        path = zeros("ids", (4, 64), bytes=100)
+        with pytest.raises(BadInput, match="array 'ids' is cut short"):
+            load(path, [IDS])
+
+
+@contextlib.contextmanager
+def small_memory():
+    """Check that what happens meanwhile takes no more than 4 MiB."""
+    tracemalloc.start()
+    yield
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1 << 22

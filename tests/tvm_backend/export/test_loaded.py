@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,12 +16,18 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from autotune.errors import BadInput, DamagedFile, MachineProblem
+from autotune.machine import amx
+from autotune.machine.hardware import cpu_flags
 from autotune.options import InputSpec
+from autotune.schema import plain
 from autotune.storage.formats import Entry
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export import loaded
 from autotune.tvm_backend.export.compilation import Joiner, compile_tuned
+from autotune.tvm_backend.export.library_file import described
+from autotune.tvm_backend.export.loadable import Input
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import script
 from autotune.tvm_backend.kernels.compile import link_shared
@@ -107,8 +115,7 @@ def test_the_thread_that_records_a_cuda_graph_lives_as_long_as_the_model(monkeyp
         return x
 
     monkeypatch.setattr("tvm.runtime.tensor", lambda array, device: _Tensor(array))
-    inputs = [{"name": "x", "shape": (2,), "dtype": "float32"}]
-    model = loaded.LoadedModel({"main": function}, OnGpu(), {"main": inputs})
+    model = loaded.LoadedModel({"main": function}, OnGpu(), {"main": [Input("x", (2,), "float32")]})
     for _ in range(2):
         passing = threading.Thread(target=model, args=(np.ones(2, np.float32),))
         passing.start()
@@ -179,3 +186,113 @@ def test_an_index_without_a_row_is_named(indices, outside):
     with pytest.raises(ValueError) as caught:
         check_index("ids", indices, 30)
     assert str(caught.value) == f"input 'ids' has the index {outside}; its table has 30 rows, counted from 0"
+
+
+@pytest.fixture
+def report(folder: Path, entry: str) -> dict[str, Any]:
+    """What an export says of the library."""
+    inputs = [{"name": item.name, "shape": list(item.shape), "dtype": item.dtype} for item in INPUTS]
+    library = plain(described(folder / "model.so"))
+    entries = [{"name": entry, "inputs": inputs}]
+    return {"target": {"kind": "llvm"}, "threads": 1, "entries": entries, "library": library}
+
+
+@pytest.mark.parametrize("named", [{"x": 0}, {"x": 0, "factor": 1}, {"factor": 1, "self": 2}])
+def test_an_input_that_is_given_twice_or_unknown_is_refused(
+    folder: Path, report: dict[str, Any], named: dict[str, Any]
+) -> None:
+    model = loaded.load(folder / "model.so", report)
+    with pytest.raises(
+        BadInput, match="^(input 'x' was given twice: by its place and by its name|the model has no input 'self'.*)$"
+    ):
+        model(np.zeros((1, 8), np.float32), **named)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("threads",), "many", "'threads' must be a whole number, not text"),
+        (("threads",), 0, "'threads' must be at least 1, not 0"),
+        (("threads",), None, "'threads' must be"),
+        (("target",), "llvm", "'target' must be an object, not text"),
+        (("target", "kind"), 7, "'target.kind' must be"),
+        (("entries", 0, "name"), 3, "'entries[0].name' must be"),
+        (("entries", 0, "inputs", 0, "dtype"), "float31", "'entries[0].inputs[0].dtype' must be one of bool"),
+        (("entries", 0, "inputs", 0, "shape"), [-1], "at least 0, not -1"),
+        (("entries", 0, "inputs", 0), {}, "'entries[0].inputs[0].name' is missing"),
+        (("instructions",), "avx2", "'instructions' must be a list"),
+        (("library", "bytes"), "1", "'library.bytes' must be a whole number"),
+        (("library", "sha256"), "abc", "must be a SHA-256"),
+        (("library", "weights"), {"first": 0, "bytes": 0}, "'library.weights.sha256' is missing"),
+    ],
+)
+def test_a_report_that_was_edited_is_refused_in_a_line(
+    folder: Path, report: dict[str, Any], place: tuple[str | int, ...], value: object, says: str
+) -> None:
+    part: Any = report
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    with pytest.raises(DamagedFile) as caught:
+        loaded.load(folder / "model.so", report)
+    message = str(caught.value)
+    assert message.startswith(f"{folder / 'report.json'} is damaged: ") and message.endswith("; export the job again")
+    assert says in message and "\n" not in message
+
+
+def test_a_function_that_the_library_lacks_is_an_error_of_one_line(folder: Path, report: dict[str, Any]) -> None:
+    report["entries"][0]["name"] = "another"
+    with pytest.raises(BadInput, match=r"^cannot load .*model.so: .*another"):
+        loaded.load(folder / "model.so", report)
+
+
+def test_a_library_that_is_not_what_was_written_is_refused(
+    folder: Path, report: dict[str, Any], tmp_path: Path
+) -> None:
+    content = (folder / "model.so").read_bytes()
+    changed = content[:5000] + bytes(4096) + content[9096:]
+    for damaged, says in ((content[:5000], f"has 5000 bytes, and {len(content)} were written"), (changed, "its code")):
+        (tmp_path / "model.so").write_bytes(damaged)
+        with pytest.raises(DamagedFile, match=says):
+            loaded.load(tmp_path / "model.so", report)
+    (tmp_path / "model.so").write_bytes(content)
+    loaded.load(tmp_path / "model.so", report)
+
+
+@pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL])
+def test_a_library_with_amx_asks_the_system_for_the_tiles(
+    folder: Path, report: dict[str, Any], monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    monkeypatch.setattr(loaded, "cpu_flags", lambda: frozenset({"amx_tile"}))
+    monkeypatch.setattr(amx, "ask_for_tiles", lambda: error)
+    report["instructions"] = ["amx_tile"]
+    if not error:
+        loaded.load(folder / "model.so", report)
+        return
+    with pytest.raises(MachineProblem) as caught:
+        loaded.load(folder / "model.so", report)
+    assert str(caught.value) == f"cannot load {folder / 'model.so'}: {amx.refusal(error)}"
+
+
+def test_the_script_refuses_a_cpu_that_lacks_instructions_and_a_system_without_tiles(
+    folder: Path, entry: str, make_job: Callable[..., JobPaths], tmp_path: Path
+) -> None:
+    shutil.copy(folder / "model.so", tmp_path)
+    entries = () if entry == "main" else (Entry(entry, INPUTS, ()),)
+    spec = replace(read_spec(make_job()), inputs=INPUTS, entries=entries)
+    text = script.source(spec, threads=1, rows=[{}], instructions=["sse2", "sse9_9", "avx99"])
+    assert (
+        _says(tmp_path, text) == "run.py: the model was compiled for a CPU with sse9_9, avx99, which this one lacks\n"
+    )
+    text = script.source(spec, threads=1, rows=[{}], instructions=["amx_tile"])
+    if "amx_tile" not in cpu_flags():
+        assert "for a CPU with amx_tile" in _says(tmp_path, text)
+    text = text.replace("if listed and", "if False and").replace("(ask_for_tiles())", f"({errno.ENOSPC})")
+    assert _says(tmp_path, text) == f"run.py: {amx.refusal(errno.ENOSPC)}\n"
+
+
+def _says(folder: Path, text: str) -> str:
+    (folder / "run.py").write_text(text)
+    done = subprocess.run([sys.executable, str(folder / "run.py")], capture_output=True, text=True)
+    assert done.returncode == 1
+    return done.stderr

@@ -27,6 +27,14 @@ _TWO_VALUES = {
         lambda t, x, y: t.pow(t.pow(x, y), y) + t.exp2(t.log1p(x)),
         lambda x, y: (x**y) ** y + np.exp2(np.log1p(x)),
     ),
+    "in a guard in another function": (
+        lambda t, x, y: t.log1p(t.if_then_else(x > 1.0, t.exp(y), x)) + t.exp(y),
+        lambda x, y: np.log1p(np.where(x > 1, np.exp(y), x)) + np.exp(y),
+    ),
+    "in a guard of a guard in another function": (
+        lambda t, x, y: t.exp2(t.if_then_else(x > 1.0, t.if_then_else(y > 0.5, t.log(x), t.exp(y)), t.tanh(y))),
+        lambda x, y: np.exp2(np.where(x > 1, np.where(y > 0.5, np.log(x), np.exp(y)), np.tanh(y))),
+    ),
 }
 
 

@@ -137,3 +137,21 @@ def test_an_lstm_on_8_bit_weights_that_are_computed_is_refused(compiled, quantis
     model.graph.node[1].input[8] = "scale"
     with pytest.raises(ModelError, match="its weights are computed"):
         compiled(model, x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTM", {"clip": 1.0}),
+        ("LSTM", {"activations": ["HardSigmoid", "Softsign", "Relu"]}),
+        ("GRU", {"clip": 1.0}),
+        ("RNN", {"activations": ["Relu"]}),
+    ],
+)
+def test_a_sequence_is_not_a_number_from_the_step_on_whose_input_is_none(compiled, kind, options):
+    x = drawn(9, 5, 2, 8)
+    x[2, 1, 3] = np.nan
+    outputs = compiled(operator(kind, x.shape, 16, **options), x)
+    wanted = np.zeros((5, 1, 2, 16), bool)
+    wanted[2:, :, 1] = True
+    np.testing.assert_array_equal(np.isnan(outputs[0]), wanted)

@@ -239,3 +239,49 @@ def test_a_block_whose_loops_are_not_all_tiled_is_not_understood(knobs, target):
     sketch = TiledSketch.read(instructions[:first] + instructions[first + 1 :])
     assert sketch is not None and set(sketch.tiles) == {1, 2}
     assert NestFeatures(knobs.program, target).sketch(instructions[:first] + instructions[first + 1 :]) is None
+
+
+STRANGE = {
+    "another structure": ("Annotate", lambda inputs, *_: inputs.__setitem__(1, '"RSSRSS"')),
+    "letters that are no levels": ("Annotate", lambda inputs, *_: inputs.__setitem__(1, '"SSQSRS"')),
+    "fewer levels": ("Annotate", lambda inputs, *_: inputs.__setitem__(1, '"SRS"')),
+    "no such block": ("GetSBlock", lambda _, attributes, __: attributes.__setitem__(0, "unheard")),
+    "other parts": ("SamplePerfectTile", lambda _, attributes, outputs: (attributes.__setitem__(0, 2), outputs.pop())),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_the_loops_of_a_trace_that_no_rule_makes_are_not_understood(knobs, target, name):
+    """Whoever writes a file of trials writes its traces."""
+    kind, change = STRANGE[name]
+    instructions = json.loads(json.dumps(knobs.sketches()[0][0]))
+    for item in instructions:
+        if item[0] == kind and (kind != "Annotate" or item[2] == ["meta_schedule.tiling_structure"]):
+            change(*item[1:])
+    assert NestFeatures(knobs.program, target).sketch(instructions) is None
+
+
+def test_the_loops_of_a_trace_with_sizes_beyond_all_numbers_are_not_understood(knobs, target):
+    applied = knobs.apply(tuple(knobs.space.sample(np.random.default_rng(1), 1).tolist()[0]))
+    trace = json.loads(json.dumps(plain_trace(applied.schedule.trace)))
+    nests = NestFeatures(knobs.program, target)
+    assert nests.of_traces([trace])[0] is not None
+    trace[1] = [[at, [2**200] * len(decision) if isinstance(decision, list) else decision] for at, decision in trace[1]]
+    assert nests.of_traces([trace])[0] is None
+
+
+def test_what_is_decided_after_the_search_is_no_part_of_a_nest(knobs, target):
+    applied = knobs.apply(tuple(knobs.space.sample(np.random.default_rng(1), 1).tolist()[0]))
+    trace = json.loads(json.dumps(plain_trace(applied.schedule.trace)))
+    later = [["EnterPostproc", [], [], []], ["SampleCategorical", [], [[1, 2], [0.5, 0.5]], ["v999"]]]
+    postprocessed = [[*trace[0], *later], [*trace[1], [len(trace[0]) + 1, 0]]]
+    one, other = NestFeatures(knobs.program, target).of_traces([trace, postprocessed])
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("stages", [[], [-5]])
+def test_a_pipeline_without_stages_keeps_one_copy(knobs, stages):
+    instructions, _ = knobs.sketches()[0]
+    block = next(item[1][0] for item in instructions if item[2] == ["meta_schedule.tiling_structure"])
+    pipeline = ["Annotate", [block, stages], ["software_pipeline_stage"], []]
+    assert TiledSketch.read([*instructions, pipeline]).copies >= 1

@@ -11,9 +11,10 @@ import pytest
 from autotune.config import load_config
 from autotune.processes.messages import RunStage
 from autotune.storage import formats
+from autotune.storage.claim_outcomes import ClaimOutcome, ClaimOutcomes
 from autotune.storage.formats import Candidate, Failure, Quarantined, StageFile, Trial
 from autotune.storage.job_files import read_spec
-from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.quarantine import Quarantine
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
@@ -164,3 +165,23 @@ def test_of_a_job_that_was_deleted_only_the_trials_are_kept(job: JobPaths, stage
     parcel = Parcel({"jobs/0001-net/stages/t000-r0000.json": b"{}"}, (), {name(build): (trial("a"),)})
     merge(build, parcel, LogReader())
     assert not job.folder.exists() and log(build).trials() == [trial("a")]
+
+
+def test_what_became_of_doubtful_schedules_is_known_on_every_node(
+    workspace: Workspace, stage: Make, copy: NodeCopy
+) -> None:
+    failed = ClaimOutcome("a", "rebuild", 5.0, reason="killed by SIGSEGV")
+    later = ClaimOutcome("b", "rebuild", 6.0, reason="killed by SIGSEGV")
+    ClaimOutcomes(TaskLogPaths(stage().log).claims).add([failed])
+    scratch = Scratch.make()
+    try:
+        there = stage(place=scratch.workspace)
+        scratch.put(sent(copy, stage()), there)
+        written = scratch.watch(there)
+        outcomes = ClaimOutcomes(TaskLogPaths(there.log).claims)
+        assert outcomes.known("rebuild", 7.0) == {"a": failed}
+        outcomes.add([later])
+        merge(stage(), Parcel.unpack(written().pack()), copy.logs)
+    finally:
+        scratch.remove()
+    assert ClaimOutcomes(TaskLogPaths(stage().log).claims).known("rebuild", 7.0) == {"a": failed, "b": later}

@@ -55,6 +55,25 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """An output that depends on a choice, which the inputs that it was verified on do not decide.
+
+    Attributes:
+        output: The name of the output.
+        operators: The operators that choose.
+        error: The largest relative error of what they choose by.
+        same: How many rows of the output are where the model as submitted has them.
+        rows: How many there are.
+    """
+
+    output: str
+    operators: tuple[str, ...]
+    error: float
+    same: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class Verified:
     """A library that computes at one set of shapes what the model as submitted does.
 
@@ -63,12 +82,14 @@ class Verified:
         error: The largest relative error.
         own_error: Twice how far the runtime of the model is from itself, where that is what was allowed; else 0.
         outputs: The outputs of the model.
+        choices: Outputs that are right, but differ from those of the model as submitted.
     """
 
     case: Case
     error: float
     own_error: float
     outputs: tuple[InputSpec, ...]
+    choices: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,14 +186,19 @@ def verify(export: ExportJob, case: Case, library: Path) -> Verified:
     Raises:
         VerificationError: The outputs differ from those of the model as submitted.
     """
-    ours = _outputs(export, case, library)
+    ours = library_outputs(export, case, library)
     error, moves = _verify(export, case, ours)
+    return Verified(case, error, moves, specs_of(export, ours))
+
+
+def specs_of(export: ExportJob, outputs: Arrays) -> tuple[InputSpec, ...]:
+    """Return what the outputs of a job's model look like."""
     names = export.models[0].output_names()
-    specs = (InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, ours, strict=True))
-    return Verified(case, error, moves, tuple(specs))
+    return tuple(InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, outputs, strict=True))
 
 
-def _outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
+def library_outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
+    """Return what a library computes at one set of shapes, in a process of its own or on the board."""
     request = export.request
     entry = case.entry
     arrays = case.inputs.arrays

@@ -1,6 +1,6 @@
 """Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
-`main.cc` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
+`main.cc`, `machine.h` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from importlib.resources import files
 from autotune.options import InputSpec
 
 FOLDER = "cpp"
-STATIC = ("main.cc", "CMakeLists.txt")
+MACHINE = "machine.h"  # which the program of the C++ source has, too
+STATIC = ("main.cc", MACHINE, "CMakeLists.txt")
 HEADER = "model.h"
 _HEADER = """\
 // The inputs and outputs of the model {comment}. Made by autotune {version}.
@@ -39,6 +40,8 @@ struct Entry {{
 
 inline constexpr char kName[] = {name};
 inline constexpr char kLibrary[] = {library};
+inline constexpr uint64_t kLibraryBytes = {bytes};
+inline constexpr char kInstructions[] = {instructions};  // that the CPU must have, as the kernel names them
 inline constexpr int kThreads = {threads};
 inline const std::vector<Entry> kEntries = {{{entries}
 }};
@@ -66,15 +69,29 @@ class Function:
     rows: Mapping[str, int] = field(default_factory=dict)
 
 
-def sources(
-    name: str, library: str, threads: int, functions: Sequence[Function], version: str
-) -> Iterator[tuple[str, bytes]]:
+@dataclass(frozen=True)
+class Library:
+    """The exported library.
+
+    Attributes:
+        file: Its file name.
+        bytes: Its size.
+        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        instructions: What the CPU must have, as the kernel names it.
+    """
+
+    file: str
+    bytes: int
+    threads: int
+    instructions: Sequence[str] = ()
+
+
+def sources(name: str, library: Library, functions: Sequence[Function], version: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
     Args:
         name: The name of the model, which the program prints.
-        library: The file name of the exported library.
-        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        library: The exported library.
         functions: The functions of the library, one for each set of shapes.
         version: The version of autotune.
 
@@ -85,13 +102,16 @@ def sources(
         comment=name,
         version=version,
         name=text_literal(name),
-        library=text_literal(library),
-        threads=threads,
+        library=text_literal(library.file),
+        bytes=library.bytes,
+        instructions=text_literal(" ".join(library.instructions)),
+        threads=library.threads,
         entries="".join(map(_entry, functions)),
     )
     yield HEADER, header.encode()
     for static in STATIC:
-        yield static, files(__package__).joinpath("cpp", static).read_bytes()
+        folder = "program" if static == MACHINE else "cpp"
+        yield static, files(__package__).joinpath(folder, static).read_bytes()
 
 
 def _entry(function: Function) -> str:

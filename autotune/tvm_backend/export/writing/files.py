@@ -8,14 +8,14 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.tvm_backend.export.writing.cpp_program import FOLDER, HEADER, STATIC
+from autotune.tvm_backend.export.loadable import REPORT
+from autotune.tvm_backend.export.writing.cpp_program import FOLDER, HEADER, MACHINE, STATIC
 
 LIBRARY = "model.so"
-REPORT = "report.json"
 SCRIPT = "run.py"
 SOURCE = "source"  # the folder with the network as C++ source, and the files in it
 POOL = "pool.c"
-SOURCE_STATIC = ("CMakeLists.txt", "main.cpp", POOL, "shim.cpp", "shim.h")
+SOURCE_STATIC = ("CMakeLists.txt", MACHINE, "main.cpp", POOL, "shim.cpp", "shim.h")
 SOURCE_HEADER = "model.h"
 NETWORK = "network.cpp"
 KERNELS = "kernels.o"

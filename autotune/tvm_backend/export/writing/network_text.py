@@ -32,6 +32,7 @@ struct TensorInfo {{
 }};
 
 inline constexpr char kName[] = {quoted};
+inline constexpr char kInstructions[] = {instructions};  // that the CPU must have, as the kernel names them
 inline constexpr int kInputCount = {input_count}, kOutputCount = {output_count};
 inline constexpr TensorInfo kInputs[] = {{{inputs}}};
 inline constexpr TensorInfo kOutputs[] = {{{outputs}}};
@@ -53,6 +54,7 @@ _NETWORK_CPP = """\
 #include <cstdlib>
 #include <new>
 
+#include "machine.h"
 #include "model.h"
 #include "shim.h"
 
@@ -90,7 +92,10 @@ Network* network = nullptr;
 
 namespace model {{
 
-void load(const char* weights_file) {{ network = new (std::malloc(sizeof(Network))) Network(weights_file); }}
+void load(const char* weights_file) {{
+  machine::check(kInstructions);
+  network = new (std::malloc(sizeof(Network))) Network(weights_file);
+}}
 
 void run() {{ network->run(); }}
 
@@ -109,7 +114,12 @@ const void* output(int index) {{
 
 
 def model_header(
-    name: str, inputs: Sequence[InputSpec], outputs: Sequence[InputSpec], rows: Mapping[str, int], version: str
+    name: str,
+    inputs: Sequence[InputSpec],
+    outputs: Sequence[InputSpec],
+    rows: Mapping[str, int],
+    instructions: Sequence[str],
+    version: str,
 ) -> str:
     """Return the text of `model.h`.
 
@@ -118,12 +128,14 @@ def model_header(
         inputs: The inputs, in the order of the model.
         outputs: The outputs, in the order of the model.
         rows: For inputs that are indices, the number of rows of the table, by the name of the input.
+        instructions: What the CPU must have, as the kernel names it.
         version: The version of autotune.
     """
     return _MODEL_H.format(
         name=name,
         version=version,
         quoted=text_literal(name),
+        instructions=text_literal(" ".join(instructions)),
         most=max(1, *(len(item.shape) for item in (*inputs, *outputs))),
         input_count=len(inputs),
         output_count=len(outputs),

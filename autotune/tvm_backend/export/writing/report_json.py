@@ -95,13 +95,14 @@ def report(
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
         "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
-        "instructions": _instructions(spec, limits.work),
+        "instructions": required_instructions(spec, limits.work),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.verified.outputs],
         "threads": request.threads,
         "largest_relative_error": max(comparison.verified.error for comparison in comparisons),
         "tolerance": request.tolerance,
         "own_error": max(comparison.verified.own_error for comparison in comparisons),
+        "choices": [asdict(choice) for comparison in comparisons for choice in comparison.verified.choices],
         **first.latencies(),
         "slower": _slower(spec, first, limits),
         "source": request.source,
@@ -113,8 +114,13 @@ def report(
     }
 
 
-def _instructions(spec: JobSpec, kernels: Iterable[str]) -> list[str]:
-    """The sets of instructions that the library may use. Kernels that are scheduled are no tasks."""
+def required_instructions(spec: JobSpec, kernels: Iterable[str]) -> list[str]:
+    """Return the sets of instructions that a library may use, as `cpu_flags` names them.
+
+    Args:
+        spec: The job.
+        kernels: The names of the kernels. Those that are scheduled are no tasks.
+    """
     integers = any("integer_" in name for name in (*kernels, *(task.name for task in spec.tasks)))
     return instructions(spec.target, integers=integers, bfloat16=spec.precision == "bf16")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.device_settings import BoardSettings
 from autotune.devices import kind_of
+from autotune.machine import amx
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.cuda.runtime import CUDART
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
@@ -16,12 +17,13 @@ from autotune.version import __version__
 
 _ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
 import os
+import sys
 
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
 {preload}from pathlib import Path
 import numpy, tvm
 from tvm import relax
-
+{machine}
 model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), tvm.{device}(0))
 inputs = [numpy.asarray(numpy.random.rand(*shape)).astype(dtype) for shape, dtype in {inputs}]
 outputs = model["main"](*[tvm.runtime.tensor(array, device=tvm.{device}(0)) for array in inputs])
@@ -50,6 +52,7 @@ ENTRIES = {entries}
 DTYPES = {dtypes}
 ROWS = {rows}  # of the tables that inputs are indices into
 
+{machine}
 device = tvm.{device}(0)
 model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), device)
 
@@ -96,6 +99,28 @@ for folder in getattr(importlib.util.find_spec("nvidia"), "submodule_search_loca
     if os.path.exists(f"{{folder}}/cu13/lib/{CUDART}"):
         ctypes.CDLL(f"{{folder}}/cu13/lib/{CUDART}")
 
+"""
+
+_MACHINE = """
+try:
+    listed = [line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")]
+except OSError:
+    listed = []
+missing = [name for name in {instructions} if listed and name not in listed[0]]
+if missing:
+    sys.exit(f"run.py: the model was compiled for a CPU with {{', '.join(missing)}}, which this one lacks")
+"""
+
+_TILES = """
+import ctypes, errno
+
+
+{ask_for_tiles}
+
+{refusal}
+
+if refused := refusal(ask_for_tiles()):
+    sys.exit(f"run.py: {{refused}}")
 """
 
 _BOARD = '''"""Run {name} once on random inputs, on a board. {made_by} {version}.
@@ -150,13 +175,14 @@ def board_source(spec: JobSpec, board: BoardSettings, threads: int) -> str:
     )
 
 
-def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> str:
+def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]], instructions: Sequence[str] = ()) -> str:
     """Return the script for a job's library.
 
     Args:
         spec: The job.
         threads: How many threads the model uses unless TVM_NUM_THREADS is set.
         rows: For each set of shapes, the number of rows of the table of each input that is an index.
+        instructions: What the CPU must have, as the kernel names it.
     """
     template = _SEVERAL if spec.entries else _ONE
     device = kind_of(spec).runtime
@@ -164,6 +190,7 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> st
         **_common(spec, threads),
         device=device,
         preload=_PRELOAD if device == "cuda" else "",
+        machine=_machine(instructions),
         inputs=[(item.shape, item.dtype) for item in spec.inputs],
         dtypes={item.name: item.dtype for item in spec.inputs},
         entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
@@ -171,6 +198,15 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]]) -> st
         pick_entry=inspect.getsource(pick_entry),
         check_index=inspect.getsource(check_index),
     )
+
+
+def _machine(instructions: Sequence[str]) -> str:
+    """The part that refuses a machine on which a kernel would end the process by a signal."""
+    check = _MACHINE.format(instructions=list(instructions)) if instructions else ""
+    if amx.FLAG not in instructions:
+        return check
+    functions = {function.__name__: inspect.getsource(function) for function in (amx.ask_for_tiles, amx.refusal)}
+    return check + _TILES.format(**functions)
 
 
 def _common(spec: JobSpec, threads: int) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class Described:
         threads: How many threads a block uses.
         version: The version of autotune.
         rows: For inputs that are indices, the number of rows of the table, by the name of the input.
+        instructions: What the CPU must have, as the kernel names it.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Described:
     threads: int
     version: str
     rows: Mapping[str, int] = field(default_factory=dict)
+    instructions: Sequence[str] = ()
 
 
 def write_source(folder: Path, lowered: IRModule, executable: Executable, model: Described) -> None:
@@ -98,7 +100,7 @@ def write_source(folder: Path, lowered: IRModule, executable: Executable, model:
     }
     names |= {item.name: f"the output {json.dumps(name)}" for item, name in zip(tensors, model.outputs, strict=True)}
     texts = {
-        SOURCE_HEADER: model_header(model.name, model.inputs, outputs, model.rows, model.version),
+        SOURCE_HEADER: model_header(model.name, model.inputs, outputs, model.rows, model.instructions, model.version),
         NETWORK: network_source(model.name, network, names, model.threads, weights, model.version),
         **{name: _static(name) for name in SOURCE_STATIC},
     }

@@ -31,6 +31,8 @@ from autotune.errors import ModelError, first_line
 from autotune.processes.keeper import CommandLimits, Keeper
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
+from autotune.tvm_backend.models import arrays_file
+from autotune.tvm_backend.models.arrays_file import ArraysFile, NotPlainArrays
 from autotune.tvm_backend.models.onnx.mixed import Arrays, MixedGraph, mixed, name_nodes
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.simplify import open_session
@@ -98,17 +100,12 @@ def read_samples(path: Path, inputs: Sequence[ValueInfoProto]) -> list[Arrays]:
     Raises:
         ModelError: It cannot be read, lacks an input, or has other numbers of samples for another input.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except MemoryError as error:
-        raise ModelError(f"cannot read {path}: its arrays need more memory than this import may take") from error
-    except Exception as error:  # for a foreign file NumPy and zipfile raise exceptions of many kinds
-        raise ModelError(f"cannot read {path} as arrays by the names of inputs: {first_line(error)}") from error
-    missing = [item.name for item in inputs if item.name not in arrays]
-    if missing:
-        raise ModelError(f"{path} has no array {missing[0]!r}; the model's inputs: {', '.join(i.name for i in inputs)}")
-    batches = {item.name: _batches(path, item, arrays[item.name]) for item in inputs}
+    with _opened(path) as file:
+        missing = [item.name for item in inputs if item.name not in file.names]
+        if missing:
+            names = ", ".join(item.name for item in inputs)
+            raise ModelError(f"{path} has no array {missing[0]!r}; the model's inputs: {names}")
+        batches = {item.name: _batches(path, item, file) for item in inputs}
     counts = {len(item) for item in batches.values()}
     if len(counts) != 1 or 0 in counts:
         shown = ", ".join(f"{name} {len(item)}" for name, item in batches.items())
@@ -122,11 +119,24 @@ def read_labels(path: Path) -> npt.NDArray[Any] | None:
     Raises:
         ModelError: They are no indices.
     """
-    with np.load(path, allow_pickle=False) as file:
-        labels = file[_LABELS] if _LABELS in file.files else None
+    with _opened(path) as file:
+        labels = file.read(_LABELS) if _LABELS in file.names else None
     if labels is not None and labels.dtype.kind not in "iu":
         raise ModelError(f"{path}: labels are the indices of the right answers, and these are {labels.dtype}")
     return None if labels is None else np.asarray(labels).ravel()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[ArraysFile]:
+    try:
+        with arrays_file.opened(path) as file:
+            yield file
+    except MemoryError:
+        raise ModelError(f"cannot read {path}: its arrays need more memory than this import may take") from None
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except NotPlainArrays as error:
+        raise ModelError(f"cannot read {path}: {error}") from error
 
 
 Judge = Callable[[Mapping[str, Sequence[npt.NDArray[Any]]]], float]
@@ -162,7 +172,7 @@ def score(keeper: Keeper, command: str, outputs: Mapping[str, Sequence[npt.NDArr
         number = float(said[-1])
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
+    if not (said[-1].isascii() and math.isfinite(number)):
         raise ModelError(f"the command {command!r} of --accuracy must print a number, and prints {said[-1]!r}")
     return number
 
@@ -185,21 +195,36 @@ def _save(file: Path, outputs: Mapping[str, Sequence[npt.NDArray[Any]]]) -> None
                     np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
 
 
-def _batches(path: Path, item: ValueInfoProto, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+def _batches(path: Path, item: ValueInfoProto, file: ArraysFile) -> list[npt.NDArray[Any]]:
     """The arrays that a model is run with, one after the other."""
-    tensor = item.type.tensor_type
-    rank = len(tensor.shape.dim)
-    wide = array.astype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ModelError(f"{path}: {item.name!r} has elements that are no finite numbers")
-    if array.ndim == rank + 1:
-        return list(wide)
-    batch = max(tensor.shape.dim[0].dim_value, 1) if rank else 1
-    if array.ndim != rank or not rank or len(array) % batch:
-        shape = "x".join(str(dim.dim_value or dim.dim_param or "?") for dim in tensor.shape.dim)
-        given = "x".join(map(str, array.shape))
-        raise ModelError(f"{path}: {item.name!r} is {given}, which is no row of samples of {shape}")
-    return [wide[first : first + batch] for first in range(0, len(wide), batch)]
+    dims = item.type.tensor_type.shape.dim
+    rank = len(dims)
+    shape = file.header(item.name).shape
+    batch = max(dims[0].dim_value, 1) if rank else 1
+    sample = dims if len(shape) == rank + 1 else dims[1:]
+    fits = len(shape) > len(sample) and all(
+        size == dim.dim_value or dim.dim_value <= 0 for size, dim in zip(shape[1:], sample, strict=False)
+    )
+    if len(shape) not in (rank, rank + 1) or not fits or (len(shape) == rank and shape[0] % batch):
+        wanted = "x".join(str(dim.dim_value or dim.dim_param or "?") for dim in dims) or "a scalar"
+        given = "x".join(map(str, shape)) or "a scalar"
+        raise ModelError(f"{path}: {item.name!r} is {given}, which is no row of samples of {wanted}")
+    array = _converted(path, item, file.read(item.name))
+    if len(shape) == rank + 1:
+        return list(array)
+    return [array[first : first + batch] for first in range(0, len(array), batch)]
+
+
+def _converted(path: Path, item: ValueInfoProto, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array in the type that the model takes."""
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type)
+    with np.errstate(all="ignore"):  # what does not fit is told
+        converted = array.astype(wanted)
+    if converted.dtype.kind not in "biu" and not np.isfinite(converted).all():
+        raise ModelError(f"{path}: {item.name!r} has elements that are no finite numbers as {wanted}")
+    if converted.dtype.kind in "biu" and not np.array_equal(converted, array):
+        raise ModelError(f"{path}: {item.name!r} is {array.dtype}, and has elements that {wanted} has not")
+    return converted
 
 
 def _simplified(proto: ModelProto, result: Path) -> ModelProto:
@@ -271,6 +296,8 @@ class _Answers:
         count = sum(item.size for item in self._answers)
         if labels is not None and labels.size != count:
             raise ModelError(f"there are {labels.size} labels, and {count} answers")
+        if labels is not None and count:
+            _check_labels(labels, [item.size for item in self._answers], list(map(_classes, self._exact)))
         self._score = self._scored(self._exact)
 
     def few(self) -> _Answers:
@@ -288,6 +315,8 @@ class _Answers:
         outputs = [session.run(None, dict(sample)) for sample in self._samples]
         pairs = (pair for sets in zip(self._exact, outputs, strict=True) for pair in zip(*sets, strict=True))
         error = max(_difference(*pair) for pair in pairs)
+        if not math.isfinite(error):
+            raise ModelError("on the calibration data the model puts out NaN or infinity, or does in int8")
         answers = list(map(_top, outputs))
         cost = Quantisation(len(self._samples), error, _agreement(answers, self._answers))
         if self._judge:
@@ -309,6 +338,27 @@ def _top(outputs: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """The place of the largest element in each row of the first output of a sample."""
     first = np.atleast_1d(outputs[0])
     return first.argmax(axis=-1).ravel() if first.shape[-1] else np.zeros(0, np.int64)
+
+
+def _classes(outputs: Sequence[npt.NDArray[Any]]) -> int:
+    """How many elements a row of the first output has."""
+    return int(np.atleast_1d(outputs[0]).shape[-1])
+
+
+def _check_labels(labels: npt.NDArray[Any], answers: Sequence[int], counts: Sequence[int]) -> None:
+    """Check that there are classes of these numbers, given how many answers and classes each sample has.
+
+    Raises:
+        ModelError: One has none: as no answer would ever be right, no drop would ever be seen.
+    """
+    classes = np.repeat(counts, answers)
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if wrong.size:
+        place = int(wrong[0])
+        raise ModelError(
+            f"label {place} of the calibration data is {labels[place]}; the model has {classes[place]} classes,"
+            " counted from 0"
+        )
 
 
 def _agreement(answers: Sequence[npt.NDArray[Any]], others: Sequence[npt.NDArray[Any]]) -> float:

@@ -98,7 +98,11 @@ def read_rewritten(path: Path, inputs: tuple[InputSpec, ...]) -> Model:
     Raises:
         ModelError: As for `read_model`.
     """
-    proto = parse_file(path)
+    return import_rewritten(path, parse_file(path), inputs)
+
+
+def import_rewritten(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> Model:
+    """Import what `read_model` has rewritten before and `parse_file` has read. `path` is for errors."""
     return Model(_import(path, proto, inputs), inputs, tuple(output.name for output in proto.graph.output), proto)
 
 
@@ -140,7 +144,7 @@ def parse_file(path: Path) -> ModelProto:
         raise ModelError(f"{path} is not an ONNX file, or is cut short; {formats}") from error
     try:
         load_external_data_for_model(proto, str(path.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+    except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:  # RuntimeError: of C++
         advice = "put the file that it names beside it, as a whole"
         raise ModelError(f"{path} keeps weights in another file: {first_line(error)}; {advice}") from error
     if not proto.graph.node:

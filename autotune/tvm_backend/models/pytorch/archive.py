@@ -11,12 +11,13 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import ModelError, disk_problem
+from autotune.errors import ModelError, disk_problem, first_line
+from autotune.schema import convert
 
 _PROGRAM = "models/model.json"
 _WEIGHTS = "data/weights/"
@@ -29,6 +30,22 @@ _OLD = "serialized_exported_program.json"
 _PICKLES = ("data.pkl", "constants.pkl")
 _ADVICE = "autotune unpickles nothing: write the model with torch.export.save"
 _PLAIN = re.compile(r"(weight|tensor)_\d+")
+
+
+@dataclass(frozen=True)
+class _Payload:
+    """What a table says of a tensor."""
+
+    path_name: str
+    use_pickle: bool
+    tensor_meta: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of tensors, by their names."""
+
+    config: dict[str, _Payload]
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,7 @@ def is_archive(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as opened:
             return any(_last(name) in ("archive_format", _OLD, *_PICKLES) for name in opened.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):  # ValueError: names that are not Unicode
         return False
 
 
@@ -65,14 +82,15 @@ def read_archive(path: Path) -> Archive:
     """
     try:
         with zipfile.ZipFile(path) as opened:
-            members = opened.namelist()
-            root = _root(path, members)
-            tables = {name: _json(opened, root + name) for name in (_PROGRAM, _WEIGHTS_TABLE, _CONSTANTS_TABLE)}
+            _check_sizes(path, opened.infolist())
+            root = _root(path, opened.namelist())
+            program = _json(opened, root + _PROGRAM)
+            tables = {name: _json(opened, root + name) for name in (_WEIGHTS_TABLE, _CONSTANTS_TABLE)}
+            payloads = [convert(_Table, table).config for table in tables.values()]
     except (OSError, zipfile.BadZipFile, KeyError, ValueError, RuntimeError, NotImplementedError) as error:
-        raise ModelError(f"{path} is a damaged archive of PyTorch: {error}") from error
-    program = tables.pop(_PROGRAM)
-    for table in tables.values():
-        _check_table(path, table)
+        raise ModelError(f"{path} is a damaged archive of PyTorch: {first_line(error)}") from error
+    for tensors in payloads:
+        _check_plain(path, tensors)
     return Archive(path, root, program, tables)
 
 
@@ -100,7 +118,7 @@ def write_archive(archive: Archive, program: Mapping[str, Any], to: Path) -> Non
             target.writestr(f"model/{_EXAMPLES}", b"")
         with to.open("rb") as written:
             os.fsync(written.fileno())
-    except (zipfile.BadZipFile, KeyError, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, RuntimeError, NotImplementedError) as error:
         raise ModelError(f"{archive.path} is a damaged archive of PyTorch: {error}") from error
     except OSError as error:
         raise disk_problem("write", to, error) from error
@@ -127,10 +145,18 @@ def _json(opened: zipfile.ZipFile, name: str) -> dict[str, Any]:
     return table
 
 
-def _check_table(path: Path, table: Mapping[str, Any]) -> None:
+def _check_sizes(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    """Check that no more is read than the file holds: neither is anything compressed, nor in it twice."""
+    if packed := [item.filename for item in members if item.compress_type != zipfile.ZIP_STORED]:
+        raise ModelError(f"{path} has {packed[0]!r} compressed, as torch.export.save writes nothing; {_ADVICE}")
+    if sum(item.file_size for item in members) > path.stat().st_size:
+        raise ModelError(f"{path} is a damaged archive of PyTorch: its members are larger than it is")
+
+
+def _check_plain(path: Path, tensors: Mapping[str, _Payload]) -> None:
     """Check that each tensor is plain numbers in a member of its own."""
-    for name, item in table["config"].items():
-        if item["use_pickle"] or item["tensor_meta"] is None or not _PLAIN.fullmatch(str(item["path_name"])):
+    for name, item in tensors.items():
+        if item.use_pickle or item.tensor_meta is None or not _PLAIN.fullmatch(item.path_name):
             raise ModelError(f"{path}: {name!r} is stored as a pickle; autotune unpickles nothing")
 
 

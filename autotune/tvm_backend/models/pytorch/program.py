@@ -69,7 +69,11 @@ def load_program(path: Path) -> ExportedProgram:
         logging.getLogger("torch.export").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.load(copy)
+            try:
+                return torch.export.load(copy)
+            except RuntimeError as error:  # torch logs what it stumbled over, and says to look there
+                advice = f"write it again with torch.export.save of torch {torch.__version__}"
+                raise ModelError(f"{path} cannot be loaded: torch cannot read its program; {advice}") from error
 
 
 def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None = None) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import BadInput
+from autotune.machine import amx
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.loaded import load
 from autotune.tvm_backend.export.writing import cpp_program
@@ -61,7 +63,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ids = InputSpec("ids", (rows,), "int64")
         output = InputSpec("y", (rows, 8), "float32")
         functions.append(cpp_program.Function(name, [ids], [output], {"ids": rows}))
-    for name, data in cpp_program.sources("net", "model.so", 2, functions, "0"):
+    library = cpp_program.Library("model.so", (folder / "model.so").stat().st_size, 2)
+    for name, data in cpp_program.sources("net", library, functions, "0"):
         (folder / cpp_program.FOLDER / name).write_bytes(data)
     build = folder / cpp_program.FOLDER / "build"
     import tvm_ffi
@@ -155,6 +158,60 @@ def test_the_program_needs_no_python(program: Path) -> None:
 
 def test_names_survive_as_string_literals() -> None:
     function = cpp_program.Function("main", tensors(2), [])
-    header = dict(cpp_program.sources('a"b', "model.so", 1, [function], "0"))["model.h"].decode()
+    header = dict(cpp_program.sources('a"b', cpp_program.Library("model.so", 1, 1), [function], "0"))[
+        "model.h"
+    ].decode()
     assert r'{"x \"quoted\" \\ \?\?/ \360\237\216\211", {2, 8}, "float32", 0}' in header
     assert r'kName[] = "a\"b"' in header
+
+
+def rebuilt(program: Path, folder: Path, change: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+    """What the program says when its header says something else."""
+    shutil.copytree(program.parent, folder / "cpp", ignore=shutil.ignore_patterns("build"))
+    shutil.copy(program.parents[1] / "model.so", folder)
+    header = folder / "cpp" / cpp_program.HEADER
+    assert change[0] in header.read_text()
+    header.write_text(header.read_text().replace(*change))
+    import tvm_ffi
+
+    words = ["cmake", "-B", folder / "build", "-S", folder / "cpp", f"-DTVM_SITE={Path(tvm_ffi.__file__).parents[1]}"]
+    subprocess.run(words, check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", folder / "build"], check=True, capture_output=True)
+    return subprocess.run([folder / "build" / "main"], cwd=folder, capture_output=True, text=True)
+
+
+@needs_cmake
+def test_a_cpu_without_the_instructions_of_the_library_is_refused(program: Path, tmp_path: Path) -> None:
+    done = rebuilt(program, tmp_path, ('kInstructions[] = ""', 'kInstructions[] = "sse2 sse9_9 avx99"'))
+    assert (done.returncode, done.stdout) == (2, "")
+    says = "the model was compiled for a CPU with sse9_9, avx99, which this one lacks; tune and export it on such a"
+    assert done.stderr == f"{says} machine\n"
+
+
+@needs_cmake
+def test_a_library_that_was_cut_short_is_refused(program: Path, tmp_path: Path) -> None:
+    shutil.copy(program / "main", tmp_path)
+    size = (program / "model.so").stat().st_size
+    for content, says in ((b"short", f"model.so has 5 bytes, and {size} were written"), (None, "No such file")):
+        if content is None:
+            (tmp_path / "model.so").unlink()
+        else:
+            (tmp_path / "model.so").write_bytes(content)
+        done = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
+        assert done.returncode == 2 and says in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL, errno.EPERM])
+def test_the_tiles_of_amx_are_refused_as_in_python(tmp_path: Path, error: int) -> None:
+    (tmp_path / "main.cpp").write_text(f'#include "machine.h"\nint main() {{ machine::check_tiles({error}); }}\n')
+    (header,) = (
+        data
+        for name, data in cpp_program.sources("net", cpp_program.Library("model.so", 1, 1), [], "0")
+        if name == cpp_program.MACHINE
+    )
+    (tmp_path / "machine.h").write_bytes(header)
+    subprocess.run(["g++", "-std=c++17", "main.cpp", "-o", "main"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
+    says = amx.refusal(error)
+    assert (done.returncode, done.stderr) == ((2, f"{says}\n") if says else (0, ""))

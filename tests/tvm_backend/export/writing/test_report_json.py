@@ -14,6 +14,6 @@ def test_kernels_of_bytes_that_are_no_tasks_need_their_instructions_too(target, 
     spec = SimpleNamespace(
         target={"kind": "llvm", "mcpu": "icelake-server", "num-cores": 2}, tasks=(), precision="fp32"
     )
-    named = report_json._instructions(spec, kernels)
+    named = report_json.required_instructions(spec, kernels)
     assert "avx512f" in named
     assert ("avx512vbmi" in named) == ("integer_table" in kernels)

@@ -181,8 +181,9 @@ def test_an_index_that_its_table_lacks_is_refused(build: Callable[..., Path], tm
 
 def test_the_header_says_how_many_rows_a_table_has() -> None:
     inputs = [InputSpec("ids", (1, 8), "int64"), InputSpec("x", (2,), "float32")]
-    text = model_header("net", inputs, [InputSpec("y", (2,), "float32")], {"ids": 30}, "0")
+    text = model_header("net", inputs, [InputSpec("y", (2,), "float32")], {"ids": 30}, ["avx2", "fma"], "0")
     assert '{"ids", "int64", 64, 30, 2, {1, 8}}' in text
+    assert 'kInstructions[] = "avx2 fma";' in text
     assert '{"x", "float32", 8, 0, 1, {2}}' in text and '{"y", "float32", 8, 0, 1, {2}}' in text
 
 
@@ -200,3 +201,10 @@ def test_what_is_wrong_is_told_in_a_line(program: Path, tmp_path: Path, words: l
     done = subprocess.run([program, *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
     assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_cpu_without_the_instructions_of_the_kernels_is_refused(build: Callable[..., Path], tmp_path: Path) -> None:
+    program = build(lambda text: text.replace('kInstructions[] = "', 'kInstructions[] = "sse9_9 '), files.SOURCE_HEADER)
+    done = subprocess.run([program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("the model was compiled for a CPU with sse9_9, which this one lacks; ")

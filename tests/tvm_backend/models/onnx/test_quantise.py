@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import sys
@@ -9,6 +10,7 @@ import zipfile
 from contextlib import closing
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 
@@ -206,10 +208,10 @@ def test_a_quantised_model_is_refused(calibration, tmp_path):
 def test_a_file_that_is_torn_or_claims_more_than_any_memory_is_refused_in_one_line(tmp_path):
     np.savez(tmp_path / "whole.npz", input=rows(2))
     (tmp_path / "torn.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-40])
-    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 784)}
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 3, 8, 8)}
     with zipfile.ZipFile(tmp_path / "large.npz", "w") as packed, packed.open("input.npy", "w") as file:
         np.lib.format.write_array_header_2_0(file, header)
-    for name, says in (("torn", "torn.npz as arrays by the names"), ("large", "need more memory than this import may")):
+    for name, says in (("torn", "torn.npz: it is not an NPZ file"), ("large", "need more memory than this import may")):
         with pytest.raises(ModelError, match=says):
             read_samples(tmp_path / f"{name}.npz", convolutional().model().graph.input)
 
@@ -221,7 +223,15 @@ def test_a_file_that_is_torn_or_claims_more_than_any_memory_is_refused_in_one_li
         ({"input": rows(2)[0]}, "'input' is 3x8x8, which is no row of samples of 1x3x8x8"),
         ({"input": rows(0)}, "must have as many samples of each input, at least one: input 0"),
         ({"input": np.full((1, 3, 8, 8), np.nan)}, "has elements that are no finite numbers"),
-        ({"input": rows(2)[:, :2]}, "cannot quantise .*: "),
+        ({"input": rows(2)[:, :2]}, "'input' is 2x2x8x8, which is no row of samples of 1x3x8x8"),
+        ({"input": rows(2)[None, :, :, :, :7]}, "'input' is 1x2x3x8x7, which is no row of samples of 1x3x8x8"),
+        ({"input": np.float32(1)}, "'input' is a scalar, which is no row of samples of 1x3x8x8"),
+        ({"input": np.full((2, 3, 8, 8), "1.5")}, "array 'input' holds text"),
+        ({"input": rows(2).astype(np.complex64)}, "array 'input' holds complex numbers"),
+        ({"input": np.zeros((2, 3, 8, 8), "datetime64[s]")}, "array 'input' holds dates"),
+        ({"input": np.zeros((2, 3, 8, 8), [("a", "f4")])}, "array 'input' holds records"),
+        ({"input": np.full((2, 3, 8, 8), {})}, "array 'input' holds objects of Python"),
+        ({"input": np.full((2, 3, 8, 8), 1e300)}, "has elements that are no finite numbers as float32"),
     ),
 )
 def test_inputs_that_do_not_fit_are_refused_in_one_line(calibration, tmp_path, arrays, says):
@@ -233,5 +243,38 @@ def test_inputs_that_do_not_fit_are_refused_in_one_line(calibration, tmp_path, a
 def test_a_file_that_holds_no_arrays_is_refused(tmp_path):
     path = tmp_path / "calibration.npz"
     path.write_text("no arrays")
-    with pytest.raises(ModelError, match="as arrays by the names of inputs"):
+    with pytest.raises(ModelError, match="is not an NPZ file of plain arrays"):
         read_samples(path, [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.array([0, -1]), "label 1 of the calibration data is -1; the model has 16 classes, counted from 0"),
+        (np.array([2**62, 0]), f"label 0 of the calibration data is {2**62}; the model has"),
+        (np.array([0, 2**64 - 1], np.uint64), f"label 1 of the calibration data is {2**64 - 1}; the model has"),
+        (np.array([0, 16]), "label 1 of the calibration data is 16; the model has"),
+        (np.array([0.5, 1]), "labels are the indices of the right answers, and these are float64"),
+        (np.array(["cat", "dog"]), "array 'labels' holds text"),
+        (np.array([0, 15]), None),
+    ],
+)
+def test_labels_that_no_answer_can_have_are_refused(calibration, tmp_path, labels, says):
+    net = Network((1, 32))
+    net.matmul(32, 16)
+    data = np.random.default_rng(1).standard_normal((2, 32)).astype(np.float32)
+    refused = pytest.raises(ModelError, match=says) if says else contextlib.nullcontext()
+    with refused:
+        quantise(tmp_path / "model.onnx", net.model(), calibration(input=data, labels=labels))
+
+
+def test_integers_are_taken_where_the_model_takes_them_and_nothing_is_cut_off(tmp_path):
+    item = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [1, 4])
+    for ids, fits in ((np.arange(8.0), True), (np.arange(8, dtype=np.uint8), True), (np.arange(8) + 0.5, False)):
+        np.savez(tmp_path / "ids.npz", ids=ids.reshape(2, 4))
+        if fits:
+            samples = read_samples(tmp_path / "ids.npz", [item])
+            assert [sample["ids"].dtype.name for sample in samples] == ["int64", "int64"]
+        else:
+            with pytest.raises(ModelError, match="'ids' is float64, and has elements that int64 has not"):
+                read_samples(tmp_path / "ids.npz", [item])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import zipfile
 from collections.abc import Callable
@@ -76,3 +77,69 @@ def test_a_weight_that_is_missing(spoilt: Callable[..., Path], tmp_path: Path) -
     archive = read_archive(spoilt(lambda members: members.pop("data/weights/weight_1")))
     with pytest.raises(ModelError, match="damaged archive of PyTorch.*weight_1"):
         write_archive(archive, archive.program, tmp_path / "model.pt2")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"config": 7}, "'config' must be an object, not a whole number"),
+        ({}, "'config' is missing"),
+        ({"config": {"w": None}}, "'config.w' must be an object"),
+        ({"config": {"w": {"path_name": "weight_0", "tensor_meta": {}}}}, "'config.w.use_pickle' is missing"),
+        (
+            {"config": {"w": {"path_name": 3, "use_pickle": False, "tensor_meta": {}}}},
+            "'config.w.path_name' must be text",
+        ),
+        (
+            {"config": {"w": {"path_name": "weight_0", "use_pickle": 0, "tensor_meta": {}}}},
+            "'config.w.use_pickle' must be true or false",
+        ),
+        (
+            {"config": {"w": {"path_name": "weight_0", "use_pickle": False, "tensor_meta": "x"}}},
+            "'config.w.tensor_meta' must be an object",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "table", ["data/weights/model_weights_config.json", "data/constants/model_constants_config.json"]
+)
+def test_a_table_of_another_form_is_refused_in_a_line(
+    spoilt: Callable[..., Path], table: str, change: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ModelError, match="is a damaged archive of PyTorch: ") as caught:
+        read_archive(spoilt(lambda members: members.update({table: json.dumps(change).encode()})))
+    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_nothing_is_unpacked(words: Path) -> None:
+    """A few hundred bytes may become gigabytes."""
+    with zipfile.ZipFile(words) as opened:
+        members = {name: opened.read(name) for name in opened.namelist()}
+    with zipfile.ZipFile(words, "w") as opened:
+        for name, data in members.items():
+            packed = name.endswith("weight_0")
+            opened.writestr(name, bytes(1 << 24) if packed else data, zipfile.ZIP_DEFLATED if packed else None)
+    with pytest.raises(ModelError, match=r"has 'words/data/weights/weight_0' compressed, as torch.export.save writes"):
+        read_archive(words)
+
+
+def test_a_member_that_lies_in_the_file_twice_is_not_read_twice(words: Path) -> None:
+    with zipfile.ZipFile(words, "a") as opened:
+        (largest,) = sorted(opened.infolist(), key=lambda item: item.file_size)[-1:]
+        for number in range(64):
+            again = copy.copy(largest)
+            again.filename = f"words/data/weights/weight_{100 + number}"
+            opened.filelist.append(again)
+            opened.NameToInfo[again.filename] = again
+        opened._didModify = True  # type: ignore[attr-defined]
+    with pytest.raises(ModelError, match="is a damaged archive of PyTorch: its members are larger than it is"):
+        read_archive(words)
+
+
+def test_a_member_whose_name_is_not_unicode_makes_it_no_archive(words: Path) -> None:
+    with zipfile.ZipFile(words, "a") as opened:
+        opened.writestr("words/\u00e9", b"")
+    words.write_bytes(words.read_bytes().replace("words/\u00e9".encode(), b"words/\xff\xff"))
+    assert not is_archive(words)
+    with pytest.raises(ModelError, match="is a damaged archive of PyTorch"):
+        read_archive(words)

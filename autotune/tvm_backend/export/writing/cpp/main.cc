@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "machine.h"
 #include "model.h"
 
 namespace ffi = tvm::ffi;
@@ -136,7 +137,24 @@ const model::Entry& EntryFor(const std::vector<std::string>& files) {
   return *found;
 }
 
+// Refuses a library that was cut short, whose end would not be there when it is read, or that of another export.
+void CheckSize(const std::string& library) {
+  std::error_code unreadable;
+  const std::uintmax_t bytes = std::filesystem::file_size(library, unreadable);
+  if (!unreadable && bytes == model::kLibraryBytes) return;
+  if (unreadable) {
+    std::fprintf(stderr, "cannot read %s: %s\n", library.c_str(), unreadable.message().c_str());
+  } else {
+    std::fprintf(stderr, "%s has %llu bytes, and %llu were written: it is damaged, or that of another export\n",
+                 library.c_str(), static_cast<unsigned long long>(bytes),
+                 static_cast<unsigned long long>(model::kLibraryBytes));
+  }
+  std::exit(2);
+}
+
 ffi::Function LoadModel(const std::string& library, const std::string& function) {
+  machine::check(model::kInstructions);
+  CheckSize(library);
   ffi::Module machine =
       ffi::Module::LoadFromFile(library)->GetFunction("vm_load_executable").value()().cast<ffi::Module>();
   constexpr int kPooledAllocator = 2;

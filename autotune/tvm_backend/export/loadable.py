@@ -1,0 +1,87 @@
+"""What `report.json` says that it takes to load a library and to call it. Users may have changed the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from autotune.errors import DamagedFile, InvalidData
+from autotune.schema import convert, text, whole_number
+from autotune.tvm_backend.export.library_file import LibraryFile
+
+REPORT = "report.json"
+_MOST_THREADS = 1 << 16
+ElementType = Literal[
+    "bool", "bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+    "uint64",
+]  # fmt: skip
+Name = Annotated[str, text("", "^[^\0]+$", "a name")]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a library was compiled for."""
+
+    kind: Name
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: its shape, its type and, if it is an index, the number of rows of its table; 0 if it is none."""
+
+    name: str
+    shape: tuple[Annotated[int, whole_number(0)], ...]
+    dtype: ElementType
+    rows: Annotated[int, whole_number(0)] = 0
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a library, for one set of shapes."""
+
+    name: Name
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True)
+class Loadable:
+    """The part of a report that is about loading.
+
+    Attributes:
+        target: What the library was compiled for.
+        threads: How many threads it uses unless something else is said.
+        inputs: Its inputs, if it has one function.
+        entries: Its functions, if it has one for each of several sets of shapes.
+        instructions: What the CPU must have, as `cpu_flags` names it.
+        library: The file; None in the report of an earlier version.
+    """
+
+    target: Compiled
+    threads: Annotated[int, whole_number(1, most=_MOST_THREADS)]
+    inputs: tuple[Input, ...] = ()
+    entries: tuple[Function, ...] = ()
+    instructions: tuple[str, ...] = ()
+    library: LibraryFile | None = None
+
+    @property
+    def functions(self) -> dict[str, tuple[Input, ...]]:
+        """The inputs of each function, by its name."""
+        return {entry.name: entry.inputs for entry in self.entries} or {"main": self.inputs}
+
+
+def read_loadable(report: Mapping[str, Any], shown: Path) -> Loadable:
+    """Check what a report says.
+
+    Args:
+        report: The content of `report.json`.
+        shown: The file, for errors.
+
+    Raises:
+        DamagedFile: A part of it is missing, or is not what an export writes.
+    """
+    try:
+        return convert(Loadable, dict(report))
+    except InvalidData as error:
+        raise DamagedFile(f"{shown} is damaged: {error}; export the job again") from error
