@@ -241,7 +241,7 @@ class TestMerging:
             trials.merge(workspace, Workspace(workspace.root / "jobs"))
 
     def test_folders_and_logs_with_other_names_than_ours_stay_where_they_are(
-        self, workspace: Workspace, other: Workspace
+        self, workspace: Workspace, other: Workspace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         fill(other, range(3))
         log = other.tuning_log(HERE.key, TASK).records
@@ -250,6 +250,7 @@ class TestMerging:
             path.write_bytes(log.read_bytes())
         (taken,) = trials.merge(workspace, other)
         assert (taken.tasks, taken.added) == (1, 3)
+        assert "is left out: " in capsys.readouterr().err
         assert target_keys(workspace) == [device_kind.claimed(HERE.key)]
 
     @pytest.mark.parametrize(("name", "taken"), [(f"{1:016x}.jsonl", []), ("device.json", [trial(0).hash])])

@@ -49,6 +49,7 @@ def test_boards_are_devices_that_are_leased_by_tracker_and_key() -> None:
     assert capacity.machine(config).kinds["rpc-phone"] == ("rpc-phone:0", "rpc-phone:1")
     assert devices.lease_names(config, (1,), "rpc-phone:1") == ["cpu-1", "rpc-lab_9190-rk3588-1"]
     assert capacity.limit_s(config, "measure", 8, phone) > 3 * 8 * (5 + 20)  # or slow boards would end the stage
+    assert capacity.limit_s(config, "build", 9, phone) > capacity.limit_s(config, "build", 8, phone)
     assert capacity.limit_s(config, "build", 8, phone) == capacity.limit_s(config, "build", 8, Cpu({}))
 
 
