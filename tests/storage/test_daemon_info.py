@@ -30,7 +30,8 @@ def test_a_daemon_that_was_killed_served_until_it_last_wrote_of_itself(
     os.utime(workspace.daemon_info, (begin + 40, begin + 40))
     monkeypatch.setattr(time, "time", lambda: begin + 100)
     daemon_info.note_start(workspace)
-    assert daemon_info.times_served(workspace)[0][1] == pytest.approx(begin + 40, abs=1)
+    killed, serving = daemon_info.times_served(workspace)
+    assert killed[1] == pytest.approx(begin + 40, abs=1) and serving == (pytest.approx(begin + 100), math.inf)
 
 
 def test_a_disk_that_takes_nothing_stops_nobody(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from typing import Any, get_args
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from autotune.commands.report.wall_time import PARTS, Times, attribute, reports
 from autotune.reasons import Reason, WaitTopic
-from autotune.storage import daemon_info, formats
+from autotune.storage import formats
 from autotune.storage.daemon_info import DaemonInfo, RunningStage
 from autotune.storage.formats import ENDED, KINDS, JobState, Kind
 from autotune.storage.identity import Identity
@@ -119,17 +118,3 @@ class TestReports:
         running = (RunningStage(1, 0, 0, "build", (0,), 1020.0),)
         formats.write(workspace.daemon_info, DaemonInfo(Identity.current().to_json(), 0.0, "p", running=running))
         assert self.only(workspace, 1050.0).parts["build"] == 30.0
-
-    def test_a_daemon_that_was_killed_served_until_it_last_wrote(self, workspace: Workspace, make_job: Make) -> None:
-        begin = time.time()
-        make_job(submitted_at=begin)
-        daemon_info.note_start(workspace)
-        gone = Identity.current().to_json() | {"start_time": 1}
-        formats.write(workspace.daemon_info, DaemonInfo(gone, 0.0, "p"))
-        os.utime(workspace.daemon_info, (begin + 40, begin + 40))
-        seconds = self.only(workspace, begin + 100).parts
-        assert seconds["waits turn"] == pytest.approx(40, abs=5)
-        assert seconds["stopped"] == pytest.approx(60, abs=5)
-        daemon_info.note_start(workspace)
-        (killed, _) = daemon_info.times_served(workspace)
-        assert killed[1] <= time.time(), "the next daemon was there before that moment"

@@ -170,17 +170,3 @@ class TestTransaction:
             _ = 1 / 0
         assert log.read() == OLD + NEW
         log.append(NEW)
-
-    def test_of_many_who_check_first_only_one_appends(self, path: Path) -> None:
-        def append_if_new() -> None:
-            for n in range(10):
-                with log_at(path).transaction() as transaction:
-                    if {"n": n} not in transaction.records:
-                        transaction.append([{"n": n}])
-
-        threads = [threading.Thread(target=append_if_new) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert log_at(path).read() == [{"n": n} for n in range(10)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -76,19 +75,3 @@ class TestReadFrom:
         assert log.read_from(place)[::2] == ([*OLD, {"n": 9}], True)
         path.unlink()
         assert log.read_from(place) == ([], START, True)
-
-    def test_following_a_log_while_it_grows(self, path: Path) -> None:
-        def write() -> None:
-            for n in range(30):
-                log_at(path).append([{"n": 2 * n}, {"n": 2 * n + 1}])
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        given: list[Record] = []
-        place = START
-        while writer.is_alive() or len(given) < 60:
-            records, place, restarted = log_at(path).read_from(place)
-            assert not restarted
-            given += records
-        writer.join()
-        assert given == [{"n": n} for n in range(60)]
