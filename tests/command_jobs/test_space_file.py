@@ -217,9 +217,9 @@ def test_another_command_or_file_makes_another_space_and_another_limit_does_not(
 def test_a_fault_at_the_end_of_a_long_file_has_its_line_at_once(tmp_path: Path) -> None:
     """Parsing the file up to each of its lines would take hours."""
     path = tmp_path / "space.toml"
-    lines = [f"x{number} = [\n 1, # ]\n 2,\n]" for number in range(20_000)]
+    lines = [f"x{number} = [\n 1, # ]\n 2,\n]" for number in range(2000)]
     path.write_text("[parameters]\n" + "\n".join(lines) + "\n[measure]\nnumber = '''\n[\n'''\ncommand = 3\n")
-    with pytest.raises(AutotuneError, match=f"space.toml:{1 + 4 * 20_000 + 5}: 'command'"):
+    with pytest.raises(AutotuneError, match=f"space.toml:{1 + 4 * 2000 + 5}: 'command'"):
         read_space(path)
 
 

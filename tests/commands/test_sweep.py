@@ -93,7 +93,7 @@ class TestASuite:
             ("seeds = [0, 1, 2]", "seeds = []", r":5: 'seeds' names nothing"),
             ("seeds = [0, 1, 2]", 'samplers = ["best"]', r":5: no sampler 'best'"),
             ("[100, 400]", "[100, 0]", r":4: entry 2 of 'trials' in the suite must be at least 1, not 0"),
-            ("[100, 400]", "100", r":4: 'trials' in the suite must be a list, not 100"),
+            ("[100, 400]", "100", r":4: 'trials' in the suite must be a list, not a whole number"),
             ("trials = 400", "trials = 7", r":6: \[reference\] is not one of the points"),
             ("trials = 400", "seed = 7", r":7: unknown key 'seed' in \[reference\]"),
             ('models = ["a.onnx", "b.onnx"]', "", r": 'models' is missing"),
