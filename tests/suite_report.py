@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-STARTED = "AUTOTUNE_TESTS_STARTED"  # the processes of a run share it
+STARTED = "TESTS_OF_AUTOTUNE_STARTED"  # the processes of a run share it
 SLOWEST = 10
 
 

@@ -32,14 +32,11 @@ def enqueue(workspace: Workspace, file: str = "net.onnx", name: str | None = Non
     return spec.name
 
 
-def test_jobs_and_logs_are_their_owners_alone(tmp_path: Path) -> None:
+def test_jobs_and_logs_are_their_owners_alone_unless_they_are_shared_on_purpose(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "new" / "workspace")
     enqueue(workspace)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (workspace.root, workspace.jobs, workspace.logs)}
     assert modes == {"workspace": 0o777, "jobs": 0o700, "logs": 0o700}
-
-
-def test_folders_that_are_shared_on_purpose_stay_so(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.jobs.mkdir(mode=0o770)
     enqueue(workspace)

@@ -19,15 +19,12 @@ def endless(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
+def test_a_file_is_read_and_told_from_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"one\ntwo\n")
     (tmp_path / "link").symlink_to("file")
     assert read_regular(tmp_path / "file") == b"one\ntwo\n"
     with open_regular(tmp_path / "link", 0) as file:
         assert file.readline() == b"one\n"
-
-
-def test_a_folder_is_told_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         read_regular(tmp_path)
 

@@ -46,11 +46,9 @@ class TestConverting:
         whole = schema.convert(Whole, data)
         assert whole == Whole(part=Part(1), parts=(Part(2), Part(3)), named={"a": Part(4)})
 
-    def test_of_a_union_the_fitting_option_is_taken(self) -> None:
+    def test_of_a_union_the_fitting_option_is_taken_and_what_has_no_schema_as_it_is(self) -> None:
         assert schema.convert(Whole, {"seconds": 2}).seconds == 2.0
         assert schema.convert(Whole, {"seconds": {"size": 2}}).seconds == Part(2)
-
-    def test_what_has_no_schema_is_taken_as_it_is(self) -> None:
         anything = [1, {"a": (math.inf, None)}]
         assert schema.convert(Whole, {"anything": anything}).anything == anything
 
@@ -62,12 +60,13 @@ class TestConverting:
 
 
 class TestFaults:
-    def test_half_a_character_is_no_text(self) -> None:
-        with pytest.raises(InvalidData, match="a text that is not Unicode"):
-            schema.convert(Whole, {"\ud800": 1})
-
-    def test_a_long_value_is_shown_in_part(self) -> None:
+    def test_a_wrong_value_reads_as_a_short_sentence_in_the_words_of_its_users(self) -> None:
+        assert str(fault({"parts": [{"size": 0}]})) == "'parts[0].size' must be at least 1, not 0"
+        assert str(fault(5)) == "a whole number is not an object"
+        assert str(fault({"part": 5}, table="a section")) == "'part' must be a section, not a whole number"
+        assert fault({"name": 5}, keys=("job", 3)).keys == ("job", 3, "name")
         assert len(str(fault({"part": {"size": -(10**4000)}}))) < 400
+        assert "a text that is not Unicode" in str(fault({"\ud800": 1}))
 
     @pytest.mark.parametrize(
         ("data", "keys", "expected", "given"),
@@ -105,16 +104,6 @@ class TestFaults:
         assert isinstance(error, MissingKey)
         assert (error.keys, str(error)) == (("parts", 0), "'parts[0].size' is missing")
 
-    def test_the_place_may_begin_further_up(self) -> None:
-        assert fault({"name": 5}, keys=("job", 3)).keys == ("job", 3, "name")
-
-    def test_a_wrong_value_reads_as_a_sentence(self) -> None:
-        assert str(fault({"parts": [{"size": 0}]})) == "'parts[0].size' must be at least 1, not 0"
-        assert str(fault(5)) == "a whole number is not an object"
-
-    def test_a_table_is_called_as_its_users_call_it(self) -> None:
-        assert str(fault({"part": 5}, table="a section")) == "'part' must be a section, not a whole number"
-
 
 class TestPlain:
     def test_it_gives_the_json_that_the_fields_are_in(self) -> None:
@@ -125,14 +114,14 @@ class TestPlain:
             ' "anything": [[1, 2], null]}'
         )
 
-    def test_subclasses_of_text_and_numbers_are_what_they_stand_for(self) -> None:
+    def test_subclasses_of_text_and_numbers_are_what_they_stand_for_and_what_json_does_not_have_is_refused(
+        self,
+    ) -> None:
         class Text(str): ...
 
         class Number(float): ...
 
         values = schema.plain([Text("a"), Number(2.5)])
         assert [(value, type(value)) for value in values] == [("a", str), (2.5, float)]
-
-    def test_what_json_does_not_have_is_refused(self) -> None:
         with pytest.raises(TypeError, match="has no form in JSON"):
             schema.plain(Whole(anything=object()))

@@ -44,11 +44,9 @@ class TestJobs:
         assert [(job.id, job.name) for job in autotune.jobs(workspace.root)] == [(1, "one"), (2, "two")]
         assert autotune.open_job("two", workspace.root) == autotune.open_job(2, workspace.root)
 
-    def test_that_do_not_exist_are_named(self, workspace: Workspace) -> None:
+    def test_that_do_not_exist_are_named_and_need_a_workspace(self, workspace: Workspace, tmp_path: Path) -> None:
         with pytest.raises(UnknownJob, match="no job '7'"):
             autotune.open_job(7, workspace.root)
-
-    def test_need_a_workspace(self, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="there is no workspace .*nowhere"):
             autotune.jobs(tmp_path / "nowhere")
 
@@ -80,10 +78,6 @@ class TestSubmit:
         assert submission.model == Path("net.onnx")
         assert {name: getattr(submission.options, name) for name, _ in declared()} == given
 
-    def test_refuses_what_is_no_model(self, workspace: Workspace) -> None:
-        with pytest.raises(BadInput, match="a model is the path of a file, .* not int"):
-            autotune.submit(7, workspace=workspace.root)
-
 
 class TestJob:
     @pytest.fixture
@@ -91,12 +85,10 @@ class TestJob:
         make_job(1, "net", trials=64, state=JobState("running", trials_done=8))
         return autotune.open_job(1, workspace.root)
 
-    def test_says_how_far_it_is(self, job: autotune.Job) -> None:
+    def test_says_how_far_it_is_and_can_be_held_released_and_cancelled(self, job: autotune.Job) -> None:
         now = job.progress()
         assert (now.trials, now.budget, now.ended, now.latency_ms) == (8, 64, False, None)
         assert "no daemon is running" in now.reason
-
-    def test_can_be_held_released_and_cancelled(self, job: autotune.Job) -> None:
         job.hold()
         assert job.progress().state == "held"
         job.release()
@@ -113,18 +105,16 @@ class TestJob:
             formats.write(job.paths.state, JobState("done", Reason("budget-used"), 64, finished_at=1.0))
         assert seen == [8, 64]
 
-    def test_is_waited_for_no_longer_than_asked(self, job: autotune.Job) -> None:
+    def test_is_waited_for_no_longer_than_asked_and_unknown_once_it_was_removed(self, job: autotune.Job) -> None:
         with pytest.raises(TimedOut):
             job.wait(timeout_s=0.0)
-
-    def test_that_was_removed_is_unknown(self, job: autotune.Job) -> None:
         job.paths.folder.rename(job.paths.folder.with_name("gone"))
         with pytest.raises(UnknownJob, match="was removed"):
             job.progress()
 
 
 def test_a_model_is_a_path_or_a_proto(workspace: Workspace) -> None:
-    with pytest.raises(BadInput, match="not int"):
+    with pytest.raises(BadInput, match="a model is the path of a file, .* not int"):
         autotune.submit(7, workspace=workspace.root)
     with pytest.raises(BadInput, match="cannot read"):
         autotune.submit("/nowhere/net.onnx", workspace=workspace.root)

@@ -59,7 +59,6 @@ def test_numbers_that_become_too_large_are_refused_rather_than_wrong(text: str) 
     [
         ("__import__('os').system('id')", "a call is not allowed"),
         ("a.__class__", "an attribute is not allowed"),
-        ("(lambda: a)()", "a call is not allowed"),
         ("lambda: a", "a lambda is not allowed"),
         ("[x for x in a]", "a list comprehension is not allowed"),
         ("a if b else 0", "if ... else is not allowed"),

@@ -43,36 +43,26 @@ HOSTILE: list[tuple[str, str]] = [
     (parameters("a = [1]") + "shall = true\n", "unknown key 'shall' in [measure]"),
     (parameters("a = [1]") + "[measure.more]\nx = 1\n", "unknown key 'more'"),
     ("parameters = [1]\n" + MEASURE, "'parameters' in the space must be a table"),
-    ("parameters = 'a'\n" + MEASURE, "must be a table"),
     ("measure = 'x'\n[parameters]\na = [1]\n", "must be a table"),
     (MEASURE, "from 1 to 256 parameters"),
     ("[parameters]\n" + MEASURE, "from 1 to 256 parameters"),
     ("[parameters]\n" + "".join(f"p{i} = [1]\n" for i in range(300)) + MEASURE, "from 1 to 256 parameters"),
     # names
     (parameters('"a b" = [1]'), "no name for a parameter"),
-    (parameters('"$(id)" = [1]'), "no name for a parameter"),
-    (parameters('"a;rm" = [1]'), "no name for a parameter"),
     (parameters('"" = [1]'), "no name for a parameter"),
-    (parameters('"1a" = [1]'), "no name for a parameter"),
-    (parameters('"a-b" = [1]'), "no name for a parameter"),
-    (parameters('"../x" = [1]'), "no name for a parameter"),
     (parameters('"é" = [1]'), "no name for a parameter"),
     (parameters("lambda = [1]"), "no name for a parameter"),
-    (parameters("None = [1]"), "no name for a parameter"),
     (parameters(f"{'a' * 65} = [1]"), "no name for a parameter"),
     (parameters('"a\\nb" = [1]'), "no name for a parameter"),
     # values
     (parameters("a = []"), "'a' has 0 values"),
     (parameters("a = 1"), "must be a list"),
     (parameters("a = [[1]]"), "must be a number, a text, true or false"),
-    (parameters("a = [{x = 1}]"), "must be a number, a text, true or false"),
     (parameters("a = [1979-05-27]"), "must be a number, a text, true or false"),
-    (parameters("a = [1, 1]"), "has a value twice"),
     (parameters("a = [1, 1.0]"), "has a value twice"),
     (parameters("a = [true, 1]"), "has a value twice"),
     (parameters("a = ['x', 'x']"), "has a value twice"),
     (parameters("a = [nan]"), "not finite"),
-    (parameters("a = [inf]"), "not finite"),
     (parameters("a = [9007199254740993]"), "larger than 2^53"),
     (parameters("a = [1" + "0" * 30 + "]"), "'a'"),
     (parameters('a = ["x\\u0000y"]'), "null character"),
@@ -80,29 +70,14 @@ HOSTILE: list[tuple[str, str]] = [
     (parameters(f"a = [{', '.join(map(str, range(10001)))}]"), "from 1 to 10000"),
     # restrictions
     (restricted("__import__('os').system('touch ran')"), "a call is not allowed"),
-    (restricted("open('ran', 'w')"), "a call is not allowed"),
-    (restricted("exec('x')"), "a call is not allowed"),
-    (restricted("a.__class__.__bases__"), "an attribute is not allowed"),
-    (restricted("[b for b in a]"), "a list comprehension is not allowed"),
-    (restricted("(lambda: a)() > 1"), "a call is not allowed"),
     (restricted("while True: pass"), "no expression"),
-    (restricted("import os"), "no expression"),
-    (restricted("a = 1"), "no expression"),
     (restricted("a > b"), "'b', which is no parameter"),
     (restricted("1 < 2"), "names no parameter"),
     (restricted("a > 10"), "no combination of values satisfies"),
     (restricted("a ** 9 ** 9 > 1"), "exponent"),
     (restricted("a * 4611686018427387000 > 1"), "larger than 2^62"),
-    (restricted("a < 'x'"), "mixes text and numbers"),
-    (restricted("(" * 500 + "a" + ")" * 500), "no expression"),
     (restricted("a + " * 2000 + "a"), "more than 4096 characters"),
-    (restricted("f'{a}' == '1'"), "an f-string is not allowed"),
     (restricted("a @ a"), "MatMult is not allowed"),
-    (restricted("a if a else a"), "if ... else is not allowed"),
-    (restricted("yield a"), "no expression"),
-    (restricted("await a"), "no"),
-    (restricted("print"), "'print', which is no parameter"),
-    (restricted(""), "no expression"),
     ("restrictions = 'a > 1'\n" + parameters("a = [1]"), "must be a list"),
     ("restrictions = [1]\n" + parameters("a = [1]"), "must be text"),
     ("restrictions = [" + "'a > 0'," * 300 + "]\n" + parameters("a = [1]"), "more than 256 restrictions"),
@@ -111,17 +86,12 @@ HOSTILE: list[tuple[str, str]] = [
     (commands("[measure]\ncommand = 1"), "text, or a list"),
     (commands("[measure]\ncommand = [1]"), "'command'"),
     (commands("[measure]\ncommand = []"), "needs a program"),
-    (commands("[measure]\ncommand = ['']"), "needs a program"),
     (commands("[measure]\ncommand = '  '"), "needs a program"),
     (commands("[measure]\ncommand = ['x\\u0000']".replace("'", '"')), "null character"),
     (commands("[measure]\ncommand = ['x', '{b}']"), "{b} names no parameter"),
     (commands("[measure]\ncommand = ['x', '{a']"), "braces"),
     (commands("[measure]\ncommand = ['x', 'a}']"), "braces"),
-    (commands("[measure]\ncommand = ['x', '{}']"), "braces"),
-    (commands("[measure]\ncommand = ['x', '{0}']"), "braces"),
     (commands("[measure]\ncommand = ['x', '{a.__class__}']"), "braces"),
-    (commands("[measure]\ncommand = ['x', '{a[0]}']"), "braces"),
-    (commands("[measure]\ncommand = ['x', '{a!r}']"), "braces"),
     (commands("[measure]\ncommand = ['x', '{a:>99999999}']"), "braces"),
     (commands("[measure]\ncommand = 'echo ${HOME}'\nshell = true"), "{HOME} names no parameter"),
     (commands("[measure]\ncommand = ['x']\nnumber = '('"), "no regular expression"),
@@ -131,7 +101,6 @@ HOSTILE: list[tuple[str, str]] = [
     (commands("[measure]\ncommand = ['x']\nrepeats = 0"), "repeats"),
     (commands("[measure]\ncommand = ['x']\nrepeats = 1000000"), "repeats"),
     (commands("[measure]\ncommand = ['x']\ntimeout_s = 0"), "timeout_s"),
-    (commands("[measure]\ncommand = ['x']\ntimeout_s = inf"), "timeout_s"),
     (commands("[measure]\ncommand = ['x']\ntimed = 'yes'"), "true or false"),
     (commands(MEASURE + "[build]"), "'build.command' is missing"),
     (commands(MEASURE + "[check]"), "needs a command, an output, or both"),
@@ -153,9 +122,7 @@ HOSTILE: list[tuple[str, str]] = [
     ("files = ['missing.c']\n" + parameters("a = [1]"), "there is no file"),
     ("files = ['/etc/passwd']\n" + parameters("a = [1]"), "no path below the folder"),
     ("files = ['../secret']\n" + parameters("a = [1]"), "no path below the folder"),
-    ("files = ['a/../../secret']\n" + parameters("a = [1]"), "no path below the folder"),
     ("files = ['.hidden']\n" + parameters("a = [1]"), "no path below the folder"),
-    ("files = ['a b']\n" + parameters("a = [1]"), "no path below the folder"),
     ("files = ['']\n" + parameters("a = [1]"), "no path below the folder"),
     ("files = ['folder']\n" + parameters("a = [1]"), "folder is no file"),
     ("files = 'x'\n" + parameters("a = [1]"), "must be a list"),
@@ -232,31 +199,27 @@ def test_what_is_no_text_of_a_space_gets_one_line(tmp_path: Path, data: bytes) -
             read_space(tmp_path / name)
 
 
-def test_the_limits_are_not_part_of_what_is_tuned(tmp_path: Path) -> None:
+def test_another_command_or_file_makes_another_space_and_another_limit_does_not(tmp_path: Path) -> None:
     path = tmp_path / "space.toml"
-    path.write_text(commands(MEASURE))
-    before = read_space(path)[0].digest
-    path.write_text(commands(MEASURE + "timeout_s = 7.0\n"))
-    assert read_space(path)[0].digest == before
-    path.write_text(commands(MEASURE + "repeats = 7\n"))
-    assert read_space(path)[0].digest != before
-
-
-def test_a_file_that_changes_makes_another_space(tmp_path: Path) -> None:
-    path = tmp_path / "space.toml"
-    path.write_text("files = ['a.c']\n" + commands(MEASURE))
     (tmp_path / "a.c").write_text("int a;")
-    before = read_space(path)[0].digest
+
+    def digest(more: str = "") -> str:
+        path.write_text("files = ['a.c']\n" + commands(MEASURE + more))
+        return read_space(path)[0].digest
+
+    before = digest()
+    assert digest("timeout_s = 7.0\n") == before
+    assert digest("repeats = 7\n") != before
     (tmp_path / "a.c").write_text("int b;")
-    assert read_space(path)[0].digest != before
+    assert digest() != before
 
 
 def test_a_fault_at_the_end_of_a_long_file_has_its_line_at_once(tmp_path: Path) -> None:
     """Parsing the file up to each of its lines would take hours."""
     path = tmp_path / "space.toml"
-    lines = [f"x{number} = [\n 1, # ]\n 2,\n]" for number in range(20_000)]
+    lines = [f"x{number} = [\n 1, # ]\n 2,\n]" for number in range(2000)]
     path.write_text("[parameters]\n" + "\n".join(lines) + "\n[measure]\nnumber = '''\n[\n'''\ncommand = 3\n")
-    with pytest.raises(AutotuneError, match=f"space.toml:{1 + 4 * 20_000 + 5}: 'command'"):
+    with pytest.raises(AutotuneError, match=f"space.toml:{1 + 4 * 2000 + 5}: 'command'"):
         read_space(path)
 
 

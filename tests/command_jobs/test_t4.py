@@ -13,16 +13,13 @@ def trial(times_us: tuple[float, ...] = (), failure: Failure | None = None) -> T
     )
 
 
-def test_a_trial_has_its_values_times_and_what_they_cost() -> None:
+def test_a_trial_has_its_values_what_they_cost_and_its_times_in_the_unit_of_the_metric() -> None:
     (result,) = results([trial((1000.0, 3000.0, 2000.0))], Metric(unit="s"))["results"]
     assert result["configuration"] == {"x": 1, "y": "a"} and result["invalidity"] == "correct"
     assert result["measurements"] == [{"name": "time", "value": 2.0, "unit": "ms"}] and result["objectives"] == ["time"]
     assert result["times"]["runtimes"] == [1.0, 3.0, 2.0]
     cost = [sum(part) if isinstance(part, list) else part for part in result["times"].values()]
     assert sum(cost) == 2500.0
-
-
-def test_a_metric_other_than_time_has_its_unit() -> None:
     metric = Metric("speed", "GB/s", "larger")
     (result,) = results([trial((metric.to_us(8.0),))], metric)["results"]
     assert result["measurements"][0] == {"name": "speed", "value": 8.0, "unit": "GB/s"}

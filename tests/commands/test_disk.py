@@ -11,9 +11,11 @@ from autotune.errors import DiskProblem
 from autotune.storage import locks
 
 
-def test_a_sound_disk_keeps_all_that_was_written(tmp_path: Path) -> None:
+def test_a_sound_disk_keeps_all_that_was_written_and_a_folder_must_take_it(tmp_path: Path) -> None:
     assert disk.check_disk(tmp_path).startswith("the disk keeps what is written: nothing lost after ")
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DiskProblem, match="cannot be written to: No such file or directory"):
+        disk.check_disk(tmp_path / "none")
 
 
 @pytest.fixture
@@ -24,30 +26,16 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_a_killed_process_leaves_is_sound(written: Path) -> None:
+def test_what_a_killed_process_leaves_is_sound_unless_a_line_that_was_acknowledged_is_missing(written: Path) -> None:
     disk._judge(written, 3)
-
-
-def test_a_write_that_was_not_acknowledged_may_be_missing(written: Path) -> None:
     disk._judge(written, 2)
-
-
-def test_a_line_that_was_acknowledged_and_is_missing_is_reported(written: Path) -> None:
     with pytest.raises(DiskProblem, match="lost lines of a log: 4 were synced, 3 are there"):
         disk._judge(written, 4)
 
 
-def test_a_file_of_two_writes_is_reported(written: Path) -> None:
+def test_a_torn_file_and_a_lock_that_outlives_its_process_are_reported(written: Path) -> None:
+    with locks.exclusive(written / "lock"), pytest.raises(DiskProblem, match="still held"):
+        disk._judge(written, 3)
     (written / "published").write_bytes(b"%9d\n" % 3 * 5 + b"%9d\n" % 2 * 5)
     with pytest.raises(DiskProblem, match="tore a file"):
         disk._judge(written, 3)
-
-
-def test_a_lock_that_outlives_its_process_is_reported(written: Path) -> None:
-    with locks.exclusive(written / "lock"), pytest.raises(DiskProblem, match="still held"):
-        disk._judge(written, 3)
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DiskProblem, match="cannot be written to: No such file or directory"):
-        disk.check_disk(tmp_path / "none")

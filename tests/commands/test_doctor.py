@@ -42,12 +42,15 @@ def test_without_boards_there_is_nothing_to_say(workspace: Workspace) -> None:
     assert doctor._boards(load_config(workspace.config)) == doctor._boards(None) == []
 
 
-def test_a_tvm_that_was_never_tested_does_not_hide_the_rest(
+def test_a_tvm_that_was_never_tested_and_versions_that_clash_do_not_hide_the_rest(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU is tried out with TVM."""
     monkeypatch.setattr(doctor, "cuda_devices", lambda: [CudaDevice(0, "H200", "sm_90", "")])
     monkeypatch.setattr("autotune.tvm_backend.load._version", lambda package: "0.0")
+    monkeypatch.setattr(doctor, "clashes", lambda pinned: ["a needs b", "c needs d"])
     findings = doctor.examine(workspace)
+    (clash,) = [finding for finding in findings if "a needs b; c needs d" in finding.text]
+    assert clash.fatal and not clash.ok
     assert sum("0.0" in finding.text and not finding.ok for finding in findings) == 2
     assert "no daemon is running" in findings[-1].text

@@ -19,7 +19,6 @@ def test_a_number_and_a_unit(text: str, seconds: float) -> None:
     ("seconds", "text"),
     [
         (None, "-"),
-        (0, "0s"),
         (59.4, "59s"),
         (60, "1m00s"),
         (3599, "59m59s"),

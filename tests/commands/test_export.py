@@ -15,9 +15,22 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import Quantisation
 
 
-def test_a_gpu_has_no_source(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    with pytest.raises(BadInput, match="^--source is for the CPUs of this machine; 0001-net was tuned for cuda$"):
-        export(workspace, Config(), make_job(target="cuda"), workspace.root / "out", print, source=True)
+@pytest.mark.parametrize(
+    ("target", "options", "says"),
+    [
+        ("cuda", {"source": True}, "^--source is for the CPUs of this machine; 0001-net was tuned for cuda$"),
+        (
+            "llvm",
+            {"untuned": True, "quick": True},
+            "^--untuned times the untuned model, and --quick times nothing",
+        ),
+    ],
+)
+def test_options_that_contradict_the_job_or_each_other_are_refused(
+    workspace: Workspace, make_job: Callable[..., JobPaths], target: str, options: dict[str, bool], says: str
+) -> None:
+    with pytest.raises(BadInput, match=says):
+        export(workspace, Config(), make_job(target=target), workspace.root / "out", print, **options)
     assert not (workspace.root / "out").exists()
 
 
@@ -42,150 +55,103 @@ def test_of_two_exports_to_one_folder_the_second_is_refused(
     assert not list(output.iterdir())
 
 
-def test_quick_times_nothing_and_so_not_the_untuned_model(
-    workspace: Workspace, make_job: Callable[..., JobPaths]
+@pytest.mark.parametrize(
+    ("cost", "drop", "says"),
+    [
+        (
+            {"error": 0.04, "agreement": 0.97},
+            0.03,
+            "^0001-net in int8 gives another top-1 answer .* for 3.0% of the 200 calibration .*--max-drop allows 2.0%",
+        ),
+        # answers that were wrong may change
+        (
+            {"error": 0.04, "agreement": 0.9, "right": 0.71, "right_before": 0.72},
+            0.01,
+            "in int8 is less often right, by 1.0% of the 200 .*--max-drop allows 0.0%",
+        ),
+        (
+            {"error": 0.04, "agreement": 0.9, "score": -11.0, "score_before": -10.0},
+            0.1,
+            "in int8 scores -11 by the command of --accuracy, 10.0% less than the -10 in float32; .* allows 9.0%",
+        ),
+    ],
+)
+def test_a_quantised_model_that_lost_too_much_is_not_exported(
+    workspace: Workspace, make_job: Callable[..., JobPaths], cost: dict[str, float], drop: float, says: str
 ) -> None:
-    with pytest.raises(BadInput, match="^--untuned times the untuned model, and --quick times nothing; give one"):
-        export(workspace, Config(), make_job(), workspace.root / "out", print, untuned=True, quick=True)
-    assert not (workspace.root / "out").exists()
-
-
-def test_a_quantised_model_whose_answers_changed_too_much_is_not_exported(
-    workspace: Workspace, make_job: Callable[..., JobPaths]
-) -> None:
-    cost = Quantisation(samples=200, error=0.04, agreement=0.97)
-    paths = make_job(precision="int8", max_drop=0.02, quantisation=cost)
-    says = "^0001-net in int8 gives another top-1 answer .* for 3.0% of the 200 calibration .*--max-drop allows 2.0%"
+    quantisation = Quantisation(samples=200, **cost)
+    assert quantisation.drop == pytest.approx(drop) and quantisation.within(drop + 0.01)
+    paths = make_job(precision="int8", max_drop=drop - 0.01, quantisation=quantisation)
     with pytest.raises(BadState, match=says):
         export(workspace, Config(), paths, workspace.root / "out", print)
 
 
-def test_by_labels_a_quantised_model_may_change_answers_that_were_wrong(
-    workspace: Workspace, make_job: Callable[..., JobPaths]
-) -> None:
-    """Where the answers changed too often but are right as often, what is missing is said to be something else."""
-    cost = Quantisation(samples=200, error=0.04, agreement=0.9, right=0.71, right_before=0.72)
-    assert cost.within(0.02)
-    paths = make_job(precision="int8", max_drop=0.005, quantisation=cost)
-    with pytest.raises(BadState, match=r"in int8 is less often right, by 1.0% of the 200 .*--max-drop allows 0.5%"):
-        export(workspace, Config(), paths, workspace.root / "out", print)
+def report(**parts: Any) -> dict[str, Any]:
+    """What an export tells of a model that was timed beside ONNX Runtime and untuned, but for some parts."""
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
+    told = {"latency": latency, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5, "threads": 2}
+    return {**told, "largest_relative_error": 1e-7, "target": {"kind": "llvm"}, **parts}
 
 
-def test_by_the_users_command_a_quantised_model_must_keep_its_score(
-    workspace: Workspace, make_job: Callable[..., JobPaths]
-) -> None:
-    cost = Quantisation(samples=200, error=0.04, agreement=0.9, score=-11.0, score_before=-10.0)
-    assert cost.drop == pytest.approx(0.1)
-    paths = make_job(precision="int8", max_drop=0.05, quantisation=cost)
-    says = (
-        r"in int8 scores -11 by the command of --accuracy, 10.0% less than the -10 in float32; --max-drop allows 5.0%"
-    )
-    with pytest.raises(BadState, match=says):
-        export(workspace, Config(), paths, workspace.root / "out", print)
+def told(**parts: Any) -> str:
+    return report_text(report(**parts), "out")
 
 
-def test_a_report_says_what_quantising_cost() -> None:
-    cost = {"samples": 200, "error": 0.04, "agreement": 0.97}
-    report = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 0.0, "threads": 2}
-    text = report_text({**report, "target": {"kind": "llvm"}, "precision": "int8", "quantisation": cost}, "out")
-    assert "0, against the model in int8; on 200 calibration samples it differs from the model as submitted by" in text
-    assert "and agrees in 97.0% of the top-1 answers; 2 threads each" in text
-
-
-def test_an_export_that_timed_nothing_says_so() -> None:
-    report = {"latency": {}, "reference": "onnxruntime", "largest_relative_error": 1e-7, "threads": 2}
-    lines = report_text({**report, "target": {"kind": "llvm"}}, "out").splitlines()
+def test_a_report_compares_with_what_was_timed() -> None:
+    text = told(values={"scale": 2.0})
+    assert "5.0 times as fast as untuned" in text
+    assert "ONNX Runtime      10.000 ms   tuned takes 0.81 of it (0.78 to 0.85 in 5 processes of each)" in text
+    lines = told(latency={"tuned_ms": 8.0, "onnxruntime_ms": 10.0}).splitlines()
+    assert lines[0] == "       tuned       8.000 ms" and lines[1].startswith("ONNX Runtime")
+    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "torch_ms": 16.0}
+    text = told(latency=latency, reference="torch", share_of_torch=[0.5, 0.4, 0.6], share_of_onnxruntime=None)
+    assert "     PyTorch      16.000 ms   tuned takes 0.50 of it (0.40 to 0.60 in 5 processes of each)" in text
+    lines = told(latency={}, reference="onnxruntime").splitlines()
     assert lines[0] == "       tuned  not timed: export it without --quick to time it"
     assert lines[1].startswith("verified: ")
 
 
-def test_without_the_untuned_model_nothing_is_compared_with_it() -> None:
-    report = {"latency": {"tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "largest_relative_error": 1e-7, "threads": 2}
-    report |= {"target": {"kind": "llvm"}, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}
-    lines = report_text(report, "out").splitlines()
-    assert lines[0] == "       tuned       8.000 ms" and lines[1].startswith("ONNX Runtime")
-
-
-def test_a_report_compares_with_both() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    report = {
-        "latency": latency,
-        "largest_relative_error": 1e-7,
-        "values": {"scale": 2.0},
-        "threads": 2,
-        "target": {"kind": "llvm"},
-    }
-    text = report_text({**report, "share_of_onnxruntime": [0.81, 0.78, 0.85], "processes": 5}, "out")
-    assert "5.0 times as fast as untuned" in text
-    assert "ONNX Runtime      10.000 ms   tuned takes 0.81 of it (0.78 to 0.85 in 5 processes of each)" in text
-
-
-def test_a_report_says_what_was_allowed_to_a_model_that_rounds() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    report = {"latency": latency, "threads": 2, "target": {"kind": "llvm"}, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
-    text = report_text({**report, "largest_relative_error": 8e-3, "own_error": 9.4e-3, "processes": 5}, "out")
+def test_a_report_says_what_quantising_and_rounding_cost() -> None:
+    cost = {"samples": 200, "error": 0.04, "agreement": 0.97}
+    text = told(latency={}, reference="onnxruntime", largest_relative_error=0.0, precision="int8", quantisation=cost)
+    assert "0, against the model in int8; on 200 calibration samples it differs from the model as submitted by" in text
+    assert "and agrees in 97.0% of the top-1 answers; 2 threads each" in text
+    text = told(largest_relative_error=8e-3, own_error=9.4e-3)
     assert "which is within 0.0094, twice how far the runtime of the model is from itself" in text
 
 
-def test_a_report_on_a_program_of_pytorch_names_pytorch() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "torch_ms": 16.0}
-    report = {"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
-    text = report_text({**report, "reference": "torch", "share_of_torch": [0.5, 0.4, 0.6], "processes": 5}, "out")
-    assert "     PyTorch      16.000 ms   tuned takes 0.50 of it (0.40 to 0.60 in 5 processes of each)" in text
-
-
-def test_a_report_says_what_loading_takes() -> None:
-    report = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}, "threads": 2, "processes": 5}
-    report |= {"target": {"kind": "llvm"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": [0.8, 0.78, 0.85]}
-    report |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
-    text = report_text({**report, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, "source": True}, "out")
+def test_a_report_says_what_loading_takes_and_on_a_gpu_compares_with_nothing_that_ran_elsewhere() -> None:
+    parts = {"size_mb": {"model.so": 75.39, "onnx": 46.8}, "load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}}
+    text = told(**parts, memory_mb={"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, source=True)
     assert "first outputs after 12 ms (30), peak memory 91 MB (60), model.so 75.4 MB (46.8)" in text
     assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
-
-
-def test_a_report_on_a_gpu_compares_with_nothing_that_ran_elsewhere() -> None:
-    report = {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "threads": 2, "processes": 5}
-    report |= {"target": {"kind": "cuda"}, "largest_relative_error": 1e-7, "share_of_onnxruntime": None}
-    report |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "size_mb": {"model.so": 75.39, "onnx": 46.8}}
-    text = report_text({**report, "memory_mb": {"tuned_ms": 91.2, "onnxruntime_ms": None}}, "out")
+    parts |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "target": {"kind": "cuda"}}
+    parts |= {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "share_of_onnxruntime": None}
+    text = told(**parts, memory_mb={"tuned_ms": 91.2, "onnxruntime_ms": None})
     assert "5.0 times as fast as untuned" in text and "of it" not in text
     assert "timed on the GPU; ONNX Runtime was not timed there" in text
     assert "first outputs after 12 ms, peak memory 91 MB, model.so 75.4 MB" in text
 
 
-def test_a_report_of_several_shapes_has_each_of_them() -> None:
-    latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": 10.0}
-    entry = {"name": "n=8", "latency": latency, "share_of_onnxruntime": [0.8, 0.78, 0.85], "processes": 5}
-    other = {**entry, "name": "n=16", "latency": {**latency, "tuned_ms": 4.0}}
-    report = {"entries": [entry, other], "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}}
-    lines = report_text({**other, **report}, "out").splitlines()
-    assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
-    assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]
-
-
-def slow(more_trials: bool) -> dict[str, Any]:
+def slower(more_trials: bool = True) -> dict[str, Any]:
     kernels = [{"name": "conv", "share": 0.31, "of_limit": 0.12}, {"name": "split", "share": 0.05, "of_limit": None}]
-    slower = {"than": "onnxruntime", "ratio": 1.25, "kernels": kernels, "between": 0.2, "more_trials": more_trials}
-    latency = {"tuned_ms": 12.5, "onnxruntime_ms": 10.0}
-    return {
-        **{"latency": latency, "largest_relative_error": 1e-7, "threads": 2, "target": {"kind": "llvm"}},
-        **{"share_of_onnxruntime": [1.25, 1.2, 1.3], "processes": 3, "slower": slower},
-    }
+    cause = {"than": "onnxruntime", "ratio": 1.25, "kernels": kernels, "between": 0.2, "more_trials": more_trials}
+    return {"latency": {"tuned_ms": 12.5, "onnxruntime_ms": 10.0}, "slower": cause}
 
 
 def test_a_slower_library_says_so_in_the_last_line_with_what_holds_it_back() -> None:
-    assert report_text(slow(True), "out").splitlines()[-1] == (
+    assert told(**slower()).splitlines()[-1] == (
         "slower than ONNX Runtime, which takes 80% of its time: conv 31% of the time at 12% of what the machine allows,"
         " split 5% of the time; 20% of the time passes between kernels;"
         " more trials may help: submit it with more --trials"
     )
+    assert told(**slower(more_trials=False)).endswith("; more trials will not help")
 
 
-def test_a_slower_library_that_more_trials_cannot_help_says_that() -> None:
-    assert report_text(slow(False), "out").endswith("; more trials will not help")
-
-
-def test_of_several_shapes_the_slower_ones_say_so() -> None:
-    fast = {**slow(True), "slower": None, "name": "n=8"}
-    report = {**slow(True), "entries": [fast, {**slow(True), "name": "n=16"}]}
-    assert report_text(report, "out").count("slower than") == 1
+def test_a_report_of_several_shapes_has_each_of_them_and_says_which_is_slower() -> None:
+    faster = {**report()["latency"], "tuned_ms": 4.0}
+    entries = [report(name="n=8"), report(name="n=16", latency=faster), report(name="n=32", **slower())]
+    lines = told(**entries[-1], entries=entries).splitlines()
+    assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
+    assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]
+    assert "\n".join(lines).count("slower than") == 1

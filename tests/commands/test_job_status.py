@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,38 +61,17 @@ def shown(workspace: Workspace) -> tuple[State, str]:
 
 class TestState:
     def test_without_a_daemon_a_job_waits_for_one(self, workspace: Workspace, make_job: Make) -> None:
-        make_job()
+        make_job(state=JobState("running"))
         assert shown(workspace) == ("waiting", "no daemon is running; start one with `autotune daemon start`")
 
-    def test_a_job_that_ran_when_the_daemon_was_killed_waits_too(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(state=JobState("running"))
-        assert shown(workspace)[0] == "waiting"
-
-    def test_with_a_stage_running_it_runs(self, workspace: Workspace, make_job: Make) -> None:
-        make_job()
+    def test_with_a_daemon_it_is_where_that_says(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(state=JobState("waiting", OLDER))
         serve(workspace, 1)
         assert shown(workspace) == ("running", "")
-
-    def test_it_waits_for_what_the_daemon_says(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(state=JobState("waiting", OLDER))
         serve(workspace, 2, waits={"1": Reason("cpu")})
         assert shown(workspace) == ("waiting", "waits for a CPU")
-
-    def test_or_what_it_last_said(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(state=JobState("waiting", OLDER))
         serve(workspace)
         assert shown(workspace) == ("waiting", "waits for the window at its next opening")
-
-    def test_a_job_the_daemon_has_not_looked_at_waits_for_its_turn(self, workspace: Workspace, make_job: Make) -> None:
-        make_job()
-        serve(workspace)
-        assert shown(workspace) == ("waiting", "waits for its turn")
-
-    @pytest.mark.parametrize("daemon", [False, True])
-    def test_a_held_job_says_how_to_go_on(self, workspace: Workspace, make_job: Make, daemon: bool) -> None:
-        make_job(control=Control("hold"))
-        serve(workspace) if daemon else None
-        assert shown(workspace) == ("held", "held; `autotune release` continues it")
 
     @pytest.mark.parametrize("daemon", [False, True])
     def test_a_cancelled_job_is_so_at_once(self, workspace: Workspace, make_job: Make, daemon: bool) -> None:
@@ -99,20 +79,9 @@ class TestState:
         serve(workspace, 1) if daemon else None
         assert shown(workspace) == ("cancelled", "cancelled")
 
-    @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
-    @pytest.mark.parametrize("wanted", ["run", "hold", "cancel"])
-    def test_a_job_that_ended_stays_so(self, workspace: Workspace, make_job: Make, state: State, wanted: Any) -> None:
-        make_job(control=Control(wanted), state=JobState(state, Reason("budget-used")))
-        serve(workspace)
-        assert shown(workspace) == (state, "budget used")
-
     def test_a_retry_not_yet_seen_makes_it_wait_again(self, workspace: Workspace, make_job: Make) -> None:
         make_job(control=Control("run", 1), state=JobState("failed", CRASHED))
         assert shown(workspace) == ("waiting", "no daemon is running; start one with `autotune daemon start`")
-
-    def test_a_retry_that_was_seen_does_not(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(control=Control("run", 1), state=JobState("failed", CRASHED, retries_seen=1))
-        assert shown(workspace) == ("failed", "build: crashed")
 
 
 class TestFilesThatCannotBeRead:
@@ -122,29 +91,20 @@ class TestFilesThatCannotBeRead:
         job = only(workspace)
         assert (job.id, job.name, job.state, job.reason) == (3, "bert-base", "failed", f"{paths.spec} is missing")
 
-    def test_a_damaged_spec_fails_its_job_and_says_so(self, workspace: Workspace, make_job: Make) -> None:
-        path = make_job().spec
-        path.write_text("{")
-        state, reason = shown(workspace)
-        assert state == "failed" and reason.startswith(f"{path} is damaged")
-
     def test_one_does_not_hide_the_others(self, workspace: Workspace, make_job: Make) -> None:
         make_job(1).spec.write_text("")
-        make_job(2).spec.write_text("?")
-        make_job(3)
-        assert [(job.id, job.state) for job in snapshot(workspace)] == [(1, "failed"), (2, "failed"), (3, "waiting")]
+        damaged = make_job(2).spec
+        damaged.write_text("?")
+        make_job(3, state=JobState("running")).state.write_text("?")
+        jobs = snapshot(workspace)
+        assert [(job.id, job.state) for job in jobs] == [(1, "failed"), (2, "failed"), (3, "waiting")]
+        assert jobs[1].reason.startswith(f"{damaged} is damaged")
 
-    def test_a_damaged_state_follows_from_the_rest(self, workspace: Workspace, make_job: Make) -> None:
-        make_job().state.write_text("?")
-        assert shown(workspace)[0] == "waiting"
-
-    def test_what_is_no_job_is_passed_over(self, workspace: Workspace) -> None:
+    def test_what_is_no_job_is_passed_over_and_a_workspace_without_jobs_is_empty(self, workspace: Workspace) -> None:
         workspace.incoming("42-abc").mkdir()
         (workspace.jobs / "README.md").touch()
         assert snapshot(workspace) == []
-
-    def test_a_workspace_without_jobs_is_empty(self, workspace: Workspace) -> None:
-        workspace.jobs.rmdir()
+        shutil.rmtree(workspace.jobs)
         assert snapshot(workspace) == []
 
 
@@ -158,7 +118,8 @@ class TestProgress:
 
     def test_before_the_daemon_counts_there_is_none(self, workspace: Workspace, make_job: Make) -> None:
         make_job()
-        assert [(task.trials, task.best_us) for task in only(workspace).tasks] == [(0, None), (0, None)]
+        job = only(workspace)
+        assert [(task.trials, task.best_us) for task in job.tasks] == [(0, None), (0, None)] and job.latency_ms is None
 
     def test_the_end_is_what_the_daemon_foresees(self, workspace: Workspace, make_job: Make) -> None:
         make_job(state=JobState("running"))
@@ -177,46 +138,24 @@ class TestProgress:
         serve(workspace, ends=ends)
         assert only(workspace).eta_seconds is None
 
-    def test_the_latency_is_the_sum_of_the_best_times_by_weight(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
-        assert only(workspace).latency_ms == 1.5
-
     def test_the_whole_model_takes_what_it_took_besides_its_tasks_more_than_they_do_now(
         self, workspace: Workspace, make_job: Make
     ) -> None:
         paths = make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
-        assert only(workspace).whole_model is None
+        assert (only(workspace).latency_ms, only(workspace).whole_model) == (1.5, None)
         times = EntryTimes("main", (2.5, 3.0, 9.0), 2.0, "onnxruntime", 1.25)
         formats.write(paths.confirmed, replace(Confirmation.of([times], 5.0), at=7.0))
         assert only(workspace).whole_model == WholeModel(2.5, 1.0, "onnxruntime", 1.25, 7.0)
         (shown,) = to_json(snapshot(workspace))["jobs"]
         assert shown["whole_model"]["model_ms"] == 2.5 and shown["whole_model"]["reference"] == "onnxruntime"
-
-    def test_tasks_that_took_longer_alone_than_in_the_model_do_so_by_the_same_factor(
-        self, workspace: Workspace, make_job: Make
-    ) -> None:
-        paths = make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
         formats.write(paths.confirmed, Confirmation.of([EntryTimes("main", (6.0,), 8.0)], 5.0))
         whole = only(workspace).whole_model
         assert whole is not None and (whole.model_ms, whole.outside_ms) == (1.125, -0.375)
-
-    def test_what_was_found_before_the_model_could_not_be_timed_stays(
-        self, workspace: Workspace, make_job: Make
-    ) -> None:
-        paths = make_job(state=JobState(tasks=(TaskProgress(8, 1000.0), TaskProgress(8, 250.0))))
         formats.write(paths.confirmed, Confirmation.of([EntryTimes("main", (3.0,), 2.0)], 5.0))
         give_up(paths, "confirm: crashed")
         whole = only(workspace).whole_model
         assert whole is not None and (whole.model_ms, whole.reference, whole.reference_ms) == (2.5, "", None)
         assert only(workspace).not_timed == "confirm: crashed"
-
-    def test_without_any_time_there_is_no_latency(self, workspace: Workspace, make_job: Make) -> None:
-        make_job()
-        assert only(workspace).latency_ms is None
-
-    def test_the_target_is_shown_by_its_kind(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(target="cuda")
-        assert only(workspace).target == "cuda"
 
 
 class TestDeadline:
@@ -227,20 +166,15 @@ class TestDeadline:
             serve(workspace, 1, ends={"1": time.time() + left})
             assert only(workspace).misses_deadline == missed
 
-    def test_it_is_missed_once_it_is_past(self, workspace: Workspace, make_job: Make) -> None:
-        make_job(deadline=time.time() - 1)
-        assert only(workspace).misses_deadline
-
-    @pytest.mark.parametrize(("finished", "missed"), [(1.7e9, False), (1.71e9, True)])
-    def test_a_job_that_ended_kept_it_or_not(
-        self, workspace: Workspace, make_job: Make, finished: float, missed: bool
-    ) -> None:
-        make_job(deadline=1.705e9, state=JobState("done", finished_at=finished))
-        assert only(workspace).misses_deadline == missed
+    def test_it_is_missed_once_it_is_past_unless_the_job_had_ended(self, workspace: Workspace, make_job: Make) -> None:
+        make_job(1, deadline=time.time() - 1)
+        make_job(2, "kept", deadline=1.705e9, state=JobState("done", finished_at=1.7e9))
+        make_job(3, "late", deadline=1.705e9, state=JobState("done", finished_at=1.71e9))
+        assert [job.misses_deadline for job in snapshot(workspace)] == [True, False, True]
 
 
 class TestResources:
-    def test_each_cpu_and_device_says_what_it_does(self) -> None:
+    def test_each_cpu_and_device_says_what_it_does_and_what_is_shared_has_several(self) -> None:
         stages = (RunningStage(3, 1, 2, "measure", (1,), 5.0, "cuda:0"), RunningStage(4, 0, 0, "search", (2,), 6.0))
         info = DaemonInfo({"pid": 7}, 0.0, "interleave", running=stages, cpus=(0, 1, 2), devices=("cpu", "cuda:0"))
         assert resources(info) == [
@@ -249,8 +183,6 @@ class TestResources:
             ResourceStatus("cpu", 2, 4, 0, 0, "search", 6.0),
             ResourceStatus("cuda:0", None, 3, 1, 2, "measure", 5.0),
         ]
-
-    def test_what_is_shared_has_several(self) -> None:
         stages = tuple(RunningStage(job, 0, 0, "build", (0,), 5.0) for job in (1, 2))
         info = DaemonInfo({"pid": 7}, 0.0, "uncoordinated", running=stages, cpus=(0,), devices=("cpu",))
         assert [(item.resource, item.job) for item in resources(info)] == [("cpu 0", 1), ("cpu 0", 2)]
@@ -320,22 +252,16 @@ def _printed(table: Any) -> str:
 
 
 class TestDaemon:
-    def test_there_is_none_in_a_new_workspace(self, workspace: Workspace) -> None:
+    def test_one_is_there_while_its_process_lives(self, workspace: Workspace) -> None:
         assert running_daemon(workspace) is None
-
-    def test_this_process_is_alive(self, workspace: Workspace) -> None:
         serve(workspace)
         assert running_daemon(workspace) is not None
-
-    def test_one_that_was_killed_is_none(self, workspace: Workspace) -> None:
         gone = Identity.current().to_json() | {"start_time": 1}
         formats.write(workspace.daemon_info, DaemonInfo(gone, 0.0, "interleave"))
         assert running_daemon(workspace) is None
-
-    @pytest.mark.parametrize("text", ["", "{}", '{"format": "autotune-daemon", "version": 99}'])
-    def test_a_file_that_cannot_be_read_is_none(self, workspace: Workspace, text: str) -> None:
-        workspace.daemon_info.write_text(text)
-        assert running_daemon(workspace) is None
+        for text in ("", "{}", '{"format": "autotune-daemon", "version": 99}'):
+            workspace.daemon_info.write_text(text)
+            assert running_daemon(workspace) is None
 
 
 class TestJson:
@@ -386,32 +312,24 @@ class TestJson:
         assert good.keys() == bad.keys()
 
 
-def test_only_the_jobs_asked_for_are_shown(workspace: Workspace, make_job: Make) -> None:
-    chosen = [make_job(id, f"n{id}") for id in (1, 2, 3)][1:]
+def test_only_the_jobs_asked_for_are_shown_and_looking_changes_nothing(workspace: Workspace, make_job: Make) -> None:
+    chosen = [make_job(id, f"n{id}", control=Control("hold"), state=JobState("running")) for id in (1, 2, 3)][1:]
+    before = {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")}
     assert [job.id for job in snapshot(workspace, chosen)] == [2, 3]
     assert snapshot(workspace, []) == []
-
-
-def test_looking_changes_nothing(workspace: Workspace, make_job: Make) -> None:
-    make_job(control=Control("hold"), state=JobState("running"))
-    before = {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")}
-    snapshot(workspace)
     assert {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")} == before
 
 
-def test_each_of_several_shapes_has_its_share_of_the_latency(workspace: Workspace, make_job: Make) -> None:
+def test_each_of_several_shapes_has_its_share_of_the_latency_and_its_time_of_the_whole_model(
+    workspace: Workspace, make_job: Make
+) -> None:
     inputs = (InputSpec("x", (1, 8), "float32"),)
     entries = tuple(Entry(name, inputs, weights) for name, weights in (("n=8", (1, 0)), ("n=16", (0, 2))))
-    make_job(entries=entries, state=JobState("running", tasks=(TaskProgress(4, 500.0), TaskProgress())))
+    paths = make_job(entries=entries, state=JobState("running", tasks=(TaskProgress(4, 500.0), TaskProgress())))
     assert [(entry.name, entry.latency_ms) for entry in only(workspace).entries] == [("n=8", 0.5), ("n=16", None)]
     shown = {"name": "n=8", "latency_ms": 0.5, "model_ms": None}
     assert to_json(snapshot(workspace))["jobs"][0]["entries"][0] == shown
-
-
-def test_each_of_several_shapes_has_its_time_of_the_whole_model(workspace: Workspace, make_job: Make) -> None:
-    inputs = (InputSpec("x", (1, 8), "float32"),)
-    entries = tuple(Entry(name, inputs, weights) for name, weights in (("n=8", (1, 0)), ("n=16", (0, 2))))
-    paths = make_job(entries=entries, state=JobState("running", tasks=(TaskProgress(4, 500.0), TaskProgress(4, 500.0))))
+    formats.write(paths.state, JobState("running", tasks=(TaskProgress(4, 500.0), TaskProgress(4, 500.0))))
     times = [EntryTimes("n=8", (1.5,), 1.0, "onnxruntime", 2.0), EntryTimes("n=16", (3.0,), 1.0, "onnxruntime", 4.0)]
     formats.write(paths.confirmed, Confirmation.of(times, 5.0))
     job = only(workspace)

@@ -47,39 +47,30 @@ def later(*actions: Callable[[], object]) -> threading.Thread:
 
 
 class TestToItsEnd:
-    def test_it_is_oldest_first(self, workspace: Workspace, make_job: Make) -> None:
+    def test_it_is_oldest_first_without_the_lines_that_are_damaged(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
+        assert events(workspace, job) == []
         for event in "abc":
             note(job, event, task=1)
         (first, *_) = logs.events(job, False)
         assert events(workspace, job) == ["a", "b", "c"]
         assert first.fields == {"task": 1} and abs(first.at - time.time()) < 60
-
-    def test_a_job_to_which_nothing_happened_has_none(self, workspace: Workspace, make_job: Make) -> None:
-        assert events(workspace, make_job()) == []
-
-    def test_damage_costs_the_line_it_is_in(self, workspace: Workspace, make_job: Make) -> None:
-        job = make_job()
-        for event in "abc":
-            note(job, event)
         job.journal.write_bytes(job.journal.read_bytes().replace(b'"b"', b'"x"'))
         assert events(workspace, job) == ["a", "c"]
 
 
 class TestFollowing:
-    def test_a_job_that_has_ended_is_read_to_its_end(self, workspace: Workspace, make_job: Make) -> None:
-        job = make_job(state=JobState("done"))
-        note(job, "over")
-        assert events(workspace, job, follow=True) == ["over"]
-
-    def test_it_goes_on_until_the_job_has_ended(self, workspace: Workspace, make_job: Make) -> None:
+    def test_lines_come_as_they_are_written_until_the_job_has_ended(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
         note(job, "a")
-        thread = later(
-            lambda: note(job, "b"), lambda: note(job, "c"), lambda: formats.write(job.state, JobState("done"))
-        )
-        assert events(workspace, job, follow=True) == ["a", "b", "c"]
+        followed = logs.events(job, True)
+        assert next(followed).name == "a"
+        note(job, "b")
+        assert next(followed).name == "b"
+        thread = later(lambda: note(job, "c"), lambda: formats.write(job.state, JobState("done")))
+        assert [event.name for event in followed] == ["c"]
         thread.join()
+        assert events(workspace, job, follow=True) == ["a", "b", "c"]
 
     def test_it_ends_with_a_job_that_is_removed(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()
@@ -93,14 +84,6 @@ class TestFollowing:
         thread = later(lambda: note(job, "again"), lambda: formats.write(job.state, JobState("done", retries_seen=1)))
         assert events(workspace, job, follow=True) == ["again"]
         thread.join()
-
-    def test_lines_come_as_they_are_written(self, workspace: Workspace, make_job: Make) -> None:
-        job = make_job()
-        note(job, "a")
-        followed = logs.events(job, True)
-        assert next(followed).name == "a"
-        note(job, "b")
-        assert next(followed).name == "b"
 
     def test_a_journal_that_is_mended_meanwhile_repeats_nothing(self, workspace: Workspace, make_job: Make) -> None:
         job = make_job()

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands import doctor
 from autotune.commands.doctor import clashes
-from autotune.storage.paths import Workspace
 
 PINNED = {"apache-tvm-ffi": "0.1.14.post1"}
 
@@ -45,9 +43,3 @@ def test_what_autotune_needs_and_does_not_have_is_named(install: Path) -> None:
         "autotune needs rich>=13, which is not installed",
         "autotune needs scipy>=1.15, and 1.10 is installed",
     ]
-
-
-def test_doctor_has_one_line_for_all_of_them(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "clashes", lambda pinned: ["a needs b", "c needs d"])
-    (finding,) = [line for line in doctor.examine(workspace) if "a needs b; c needs d" in line.text]
-    assert finding.fatal and not finding.ok

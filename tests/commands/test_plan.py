@@ -30,19 +30,13 @@ def run(tmp_path: Path) -> Callable[..., Any]:
     return call
 
 
-def test_plans_that_differ_give_an_exit_code_of_one(run) -> None:
+def test_plans_that_differ_give_an_exit_code_of_one_and_equal_ones_zero(run) -> None:
     one = Block(operators=("conv2d_1",), threads=2)
     other = Block(operators=("conv2d_1",), threads=1)
     result = run(one, other, options=("--diff",))
     assert (result.exit_code, result.stdout) == (1, "conv2d_1: threads: 2 -> 1\n")
-
-
-def test_equal_plans_give_zero(run) -> None:
     result = run(*[Block(operators=("conv2d_1",))] * 2, options=("--diff",))
     assert (result.exit_code, result.stdout) == (0, "the plans are equal\n")
-
-
-def test_a_comparison_takes_two(run) -> None:
     result = run(Block(operators=("conv2d_1",)), options=("--diff",))
     assert isinstance(result.exception, BadInput)
     assert str(result.exception) == "--diff compares two plans; give two jobs or files"

@@ -29,12 +29,9 @@ def test_trials_beyond_the_budget_are_told_apart(done: int, text: str) -> None:
     assert text in shown(render.queue([replace(JOB, trials_done=done)], None))
 
 
-def test_a_reason_with_brackets_is_shown_as_it_is() -> None:
+def test_reasons_are_shown_as_they_are_without_what_a_terminal_obeys() -> None:
     reason = "cannot read [/srv/jobs] of [conv2d]"
     assert reason in shown(render.queue([replace(JOB, reason=reason)], None))
-
-
-def test_names_and_reasons_hold_nothing_that_a_terminal_obeys() -> None:
     spoilt = "red\x1b[31m\x1b]0;title\x07"
     tasks = (TaskStatus(spoilt, 1, 0, None),)
     job = replace(JOB, name=spoilt, target=spoilt, reason=spoilt, tasks=tasks)
@@ -53,6 +50,9 @@ def test_a_busy_machine_is_told_below_the_table() -> None:
 def test_the_sum_of_tasks_counts_each_as_often_as_it_runs() -> None:
     tasks = (TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0), TaskStatus("c", 1, 0, None))
     assert "2.500 ms" in shown(render.queue([replace(JOB, tasks=tasks)], None))
+    assert JOB.latency_ms is None
+    assert " - " in shown(render.queue([JOB], None))
+    assert render.whole_model(replace(JOB, not_timed="crashed")) == "the whole model could not be timed: crashed"
 
 
 @pytest.mark.parametrize(("tunable", "text"), [(True, " >2.000 ms "), (False, " 2.000 ms ")])
@@ -81,12 +81,3 @@ def test_the_time_of_the_whole_model_is_told_with_where_it_goes(whole: WholeMode
     job = replace(JOB, tasks=(TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0)), whole_model=whole)
     assert render.whole_model(job) == says
     assert ("MODEL" in shown(render.queue([JOB, job], None))) == (whole is not None)
-
-
-def test_a_model_that_could_not_be_timed_is_told_with_the_reason() -> None:
-    assert render.whole_model(replace(JOB, not_timed="crashed")) == "the whole model could not be timed: crashed"
-
-
-def test_a_job_without_times_has_no_sum() -> None:
-    assert JOB.latency_ms is None
-    assert " - " in shown(render.queue([JOB], None))

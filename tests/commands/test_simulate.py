@@ -65,15 +65,14 @@ class TestReading:
                 r":4: 'cuda' in \[machine.devices\] must be a whole number from 1 to",
             ),
             ("count = 3", f"count = {10**18}", r":7: 'count' in \[job\] must be at most 1000000"),
-            ("tasks = 2", f"tasks = {10**18}", r":8: 'tasks' in \[job\] must be at most 1000000"),
             ("cpus = 4", "cpus = 0", r":3: 'cpus' in \[machine\] must be at least 1, not 0"),
-            ("cpus = 4", "cpus = 4.5", r":3: 'cpus' in \[machine\] must be a whole number, not 4.5"),
             ("cuda = 2", "cuda = 0", r":4: 'cuda' in \[machine.devices\] must be a whole number from 1"),
             ('device = "cpu"', 'device = "rocm"', r":12: 'device' in \[\[job\]\]: the machine has no 'rocm'"),
             ("measure = 3.5", "measure = 0", r":14: 'measure' in \[\[job\]\] must be above 0"),
             ("measure = 3.5", "measure = true", r":14: 'measure' in \[job\] must be seconds, or a table"),
             ("measure = 3.5", 'measure = { journal = "x" }', r":14: 'measure' in \[\[job\]\]: no such stage in x"),
             ("seed = 3", "seed = ", r":1: "),
+            ("count = 3", 'like = "jobs/0001-none"', r":7: 'like' in \[\[job\]\]: .*0001-none is no folder of a job"),
         ],
     )
     def test_what_is_wrong_is_named_with_its_line(self, file: Path, old: str, new: str, wrong: str) -> None:
@@ -102,9 +101,8 @@ class TestReading:
                 "width = 1",
                 r":10: unknown key 'width' in \[job.build\]; there are mean, spread, journal",
             ),
-            ("cpus = 4", "cpus = true", r":3: 'cpus' in \[machine\] must be a whole number, not True"),
-            (GOOD, "job = [1]", r":1: entry 1 of 'job' in the scenario must be a table, not 1"),
-            (GOOD, "job = 1", r":1: 'job' in the scenario must be an array of tables, not 1"),
+            (GOOD, "job = [1]", r":1: entry 1 of 'job' in the scenario must be a table, not a whole number"),
+            (GOOD, "job = 1", r":1: 'job' in the scenario must be an array of tables, not a whole number"),
         ],
     )
     def test_numbers_are_finite_and_tables_are_tables(self, file: Path, old: str, new: str, wrong: str) -> None:
@@ -119,21 +117,15 @@ class TestReading:
         with pytest.raises(ConfigError, match="at least one"):
             simulate.read(tmp_path / "empty.toml")
 
-    def test_lengths_come_from_a_journal(self, file: Path) -> None:
-        for seconds in (2.0, 4.0):
-            journal.append(file.parent / "journal.jsonl", StageDone(kind="build", began=1.0, seconds=seconds))
-        file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
-        duration = simulate.read(file).jobs[0].seconds["build"]
-        assert (duration.mean, duration.samples) == (3.0, (2.0, 4.0))
-        assert {duration.draw(chance / 10) for chance in range(10)} == {2.0, 4.0}
-
-    def test_a_short_batch_counts_as_what_a_full_one_would_have_taken(self, file: Path) -> None:
-        for seconds, built, failed in ((2.0, 3, 1), (8.0, 16, 0)):
+    def test_lengths_come_from_a_journal_in_which_a_short_batch_counts_as_a_full_one(self, file: Path) -> None:
+        for seconds, built, failed in ((2.0, 3, 1), (4.0, 16, 0)):
             summary = {"built": built, "failed": failed}
             stage = StageDone(kind="build", began=1.0, seconds=seconds, summary=summary)
             journal.append(file.parent / "journal.jsonl", stage)
         file.write_text(GOOD.replace("{ mean = 15, spread = 0.3 }", '{ journal = "journal.jsonl" }'))
-        assert simulate.read(file).jobs[0].seconds["build"].samples == (8.0, 8.0)
+        duration = simulate.read(file).jobs[0].seconds["build"]
+        assert (duration.mean, duration.samples) == (6.0, (8.0, 4.0))
+        assert {duration.draw(chance / 10) for chance in range(10)} == {4.0, 8.0}
 
     def test_a_job_is_like_one_that_was_tuned_but_for_what_is_said_of_it(
         self, workspace: Workspace, make_job: Callable[..., JobPaths]
@@ -167,11 +159,6 @@ class TestReading:
         (job,) = simulate.read(file).jobs
         assert job.device == device
 
-    def test_a_folder_that_is_no_job_is_refused(self, file: Path) -> None:
-        file.write_text(GOOD.replace("count = 3", 'like = "jobs/0001-none"'))
-        with pytest.raises(ConfigError, match=r":7: 'like' in \[\[job\]\]: .*0001-none is no folder of a job"):
-            simulate.read(file)
-
 
 class TestCommand:
     def run(self, *words: str) -> str:
@@ -179,12 +166,10 @@ class TestCommand:
         assert result.exit_code == 0
         return result.stdout
 
-    def test_it_prints_a_row_for_each_policy(self, file: Path) -> None:
+    def test_it_prints_a_row_for_each_policy_or_json(self, file: Path) -> None:
         text = self.run(str(file))
         assert [name in text for name in ("sequential", "uncoordinated", "interleave", "predictive")] == [True] * 4
         assert "lower bound" in text and "idle" in text
-
-    def test_as_json(self, file: Path) -> None:
         (outcome,) = json.loads(self.run(str(file), "--policy", "predictive", "--json"))
         assert outcome["policy"] == "predictive" and outcome["makespan"] >= outcome["bound"] > 0
         assert set(outcome["utilisation"]) == {"CPUs", "cuda"} and len(outcome["completions"]) == 4
@@ -198,11 +183,14 @@ class TestCommand:
             self.run(str(file), *words)
 
     @pytest.mark.parametrize("suffix", ["svg", "html"])
-    def test_a_chart(self, file: Path, suffix: str) -> None:
+    def test_a_chart_is_sound_and_has_a_bar_for_each_cpu_of_a_stage(self, file: Path, suffix: str) -> None:
         chart = file.parent / f"chart.{suffix}"
         self.run(str(file), "--gantt", str(chart))
         text = chart.read_text()
         assert "cuda:1" in text and "CPU 3" in text and text.count("<rect") > 100
+        (outcome,) = simulate.run(simulate.read(file), ["predictive"], record=True)
+        assert len(outcome.spans) == outcome.stages
+        assert ElementTree.fromstring(gantt.svg([outcome])).tag.endswith("svg")
 
     def test_a_picture(self, file: Path) -> None:
         pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
@@ -218,9 +206,3 @@ class TestCommand:
         monkeypatch.setattr(gantt, "find_spec", lambda name: None)
         with pytest.raises(BadInput, match=r"pip install 'autotune\[plots\]', or give an .svg file"):
             self.run(str(file), "--gantt", "chart.png")
-
-
-def test_a_chart_is_sound_xml_with_a_bar_for_each_cpu_of_a_stage(file: Path) -> None:
-    (outcome,) = simulate.run(simulate.read(file), ["predictive"], record=True)
-    assert len(outcome.spans) == outcome.stages
-    assert ElementTree.fromstring(gantt.svg([outcome])).tag.endswith("svg")

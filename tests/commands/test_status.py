@@ -43,22 +43,13 @@ def test_where_bars_have_no_room_they_are_left_out_and_nothing_but_names_and_rea
     assert "winogr…" in narrow[1] and "waiting" in narrow[1] and "8/64" in narrow[1]
 
 
-def test_a_long_name_loses_its_middle_and_its_row_is_one_line() -> None:
+def test_names_are_whole_where_there_is_room_and_lose_their_middle_elsewhere() -> None:
     (_, row, *_) = lines(render.tasks(JOB), 80)
     assert row.split()[1].startswith("winograd_conv2d") and "…" in row and row.split()[1].endswith("it_17")
     assert row.split()[2:] == ["1", "8", "12.5", "us", "75.0%", "40.0"]
-
-
-def test_where_there_is_room_or_it_is_asked_for_names_are_whole() -> None:
     assert LONG in lines(render.tasks(JOB), 160)[1]
     assert "…" not in "".join(lines(render.tasks(JOB, verbose=True), 80))
-
-
-def test_what_has_no_time_has_dashes() -> None:
     assert lines(render.tasks(JOB), 160)[2].split() == ["1", "mean", "2", "3", "-", "-", "-"]
-
-
-def test_where_the_peak_was_measured_each_task_has_its_part_of_it() -> None:
     head, first, second = lines(render.tasks(JOB, peak_gflops=160.0), 160)
     assert head.endswith("OF PEAK") and first.split()[-1] == "25%" and second.split()[-1] == "-"
 
@@ -70,12 +61,14 @@ def test_a_line_of_blocks_falls_as_the_latency_does() -> None:
     assert sparkline([]) == ""
 
 
-def test_a_watched_queue_has_bars_and_the_latency(workspace: Workspace, tuned: Any) -> None:
+def test_a_watched_queue_has_bars_and_the_latency_unless_a_job_cannot_be_read(workspace: Workspace, tuned: Any) -> None:
     screen = Screen(workspace, lambda: None, verbose=False, watch=True)
     first = lines(screen.look(), 120)
-    again = lines(screen.look(), 120)
-    assert first == again
+    assert first == lines(screen.look(), 120)
     assert "PROGRESS" in first[0] and "█" in first[1] and "▁" in first[1]
+    tuned.spec.write_text("?")
+    screen = Screen(workspace, lambda: [tuned], verbose=False, watch=True)
+    assert "forecast" not in "\n".join(lines(screen.look(), 200))
 
 
 def test_one_job_has_its_forecast(workspace: Workspace, tuned: Any) -> None:
@@ -94,13 +87,7 @@ def test_once_the_whole_model_was_timed_it_is_shown_and_the_forecast_is_of_it(wo
     assert shown[-1].startswith("forecast: after one more hour") and ", 2." in shown[-1]
 
 
-def test_a_job_that_cannot_be_read_has_none(workspace: Workspace, tuned: Any) -> None:
-    tuned.spec.write_text("?")
-    screen = Screen(workspace, lambda: [tuned], verbose=False, watch=True)
-    assert "forecast" not in "\n".join(lines(screen.look(), 200))
-
-
-@pytest.mark.parametrize("width", [24, 40, 52])
+@pytest.mark.parametrize("width", [24, 52])
 def test_on_a_narrow_screen_rows_become_lines_and_nothing_is_lost(width: int) -> None:
     running = RunningStage(1, 2, 3, "build", (0,), 2.5)
     daemon = DaemonInfo({"pid": 1}, 0.0, "predictive", cpus=(0, 1), running=(running,))
@@ -110,7 +97,7 @@ def test_on_a_narrow_screen_rows_become_lines_and_nothing_is_lost(width: int) ->
     assert max(map(len, printed)) <= width
     said = " ".join(" ".join(printed).split())
     for part in ("ID 1", "TARGET simulated", "STATE waiting", "TRIALS 8/64", "ETA 1h07m", "WHY waits for a CPU"):
-        assert part in said
+        assert f" {part} " in f" {said} "
     for part in ("cpu 0", "build", "idle", "12.5 us", "75.0%"):
         assert part in said
     assert LONG in said.replace(" ", "")

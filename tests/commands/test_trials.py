@@ -18,7 +18,7 @@ from autotune.cli import app
 from autotune.commands import trials
 from autotune.errors import BadInput, DamagedFile, DiskProblem, NewerFormat, StorageError
 from autotune.storage import device_kind, trials_file
-from autotune.storage.device_kind import DeviceKind, note, target_keys
+from autotune.storage.device_kind import DeviceKind, target_keys
 from autotune.storage.formats import Failure, Trial, to_json
 from autotune.storage.log_lines import decode_line, encode_line
 from autotune.storage.paths import Workspace
@@ -88,26 +88,21 @@ class TestWhatIsTakenIn:
         (taken,) = trials.import_file(workspace, tmp_path / "trials.gz")
         assert (taken.tasks, taken.added, len(known(workspace))) == (1, 7, 7)
 
-    def test_says_where_it_was_measured(self, workspace: Workspace, other: Workspace, file: Path) -> None:
-        trials.import_file(workspace, file)
+    def test_is_a_claim_that_joins_no_log_and_keeps_its_origin_when_it_travels_on(
+        self, workspace: Workspace, other: Workspace, file: Path, tmp_path: Path
+    ) -> None:
+        told = run(workspace, "import", file).stdout
+        assert "3 trials of 1 tasks added" in told and "another CPU" in told
+        assert told.count("they count once they are timed here") == 2
+        assert len(known(workspace)) == 3 and len(known(workspace, ELSEWHERE)) == 2
+        assert set(target_keys(workspace)) == {device_kind.claimed(kind.key) for kind in (HERE, ELSEWHERE)}
+        assert device_kind.read(workspace, device_kind.claimed(ELSEWHERE.key)) == ELSEWHERE
         (job,) = {item.job for item in known(workspace)}
         assert job.endswith(f":{other.root}/jobs/0001-net") and known(workspace)[0].imported
-
-    def test_keeps_its_origin_when_it_travels_on(self, workspace: Workspace, file: Path, tmp_path: Path) -> None:
-        trials.import_file(workspace, file)
         third = Workspace(tmp_path / "third")
         third.root.mkdir()
         trials.merge(third, workspace)
         assert known(third) == known(workspace) and known(third, ELSEWHERE) == known(workspace, ELSEWHERE)
-
-    def test_is_a_claim_that_joins_no_log_of_what_was_measured_here(self, workspace: Workspace, file: Path) -> None:
-        trials.import_file(workspace, file)
-        assert len(known(workspace)) == 3 and len(known(workspace, ELSEWHERE)) == 2
-        assert set(target_keys(workspace)) == {device_kind.claimed(kind.key) for kind in (HERE, ELSEWHERE)}
-        assert device_kind.read(workspace, device_kind.claimed(ELSEWHERE.key)) == ELSEWHERE
-        told = run(workspace, "import", file).stdout
-        assert "0 trials of 1 tasks added, 3 known" in told and "another CPU" in told
-        assert told.count("they count once they are timed here") == 2
 
     def test_is_the_same_from_a_workspace_as_from_its_file(
         self, workspace: Workspace, other: Workspace, file: Path
@@ -115,6 +110,10 @@ class TestWhatIsTakenIn:
         trials.merge(workspace, other)
         assert sum(one.added for one in trials.import_file(workspace, file)) == 0
         assert len(known(workspace)) == 3
+        failed = trial(9, times_us=(), failure=Failure("build", "timeout", "60 s"))
+        TuningLog(other.tuning_log(HERE.key, TASK).records).add([failed])
+        trials.merge(workspace, other)
+        assert known(workspace)[-1].failure == failed.failure
 
     def test_of_jobs_is_their_tasks_only(self, workspace: Workspace, make_job: Any, tmp_path: Path) -> None:
         fill(workspace, range(3))
@@ -161,9 +160,24 @@ class TestADamagedFile:
             assert "\n" not in str(raised.value) and str(file) in str(raised.value)
         assert not target_keys(workspace)
 
-    def test_with_more_after_its_end_is_refused(self, workspace: Workspace, file: Path) -> None:
+    def test_that_is_newer_or_has_more_than_anybody_has_is_refused(
+        self, workspace: Workspace, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(BadInput, match="there is no such file"):
+            trials.import_file(workspace, Path("/nowhere"))
+        lines = self.lines(file)
         file.write_bytes(file.read_bytes() + file.read_bytes())
         self.refused(workspace, file, DamagedFile, "more after the end")
+        header = {**(decode_line(lines[0]) or {}), "version": 2}
+        file.write_bytes(gzip.compress(b"".join([encode_line(header), *lines[1:]])))
+        self.refused(workspace, file, NewerFormat, "newer autotune")
+        record = decode_line(lines[1]) or {}
+        record["log"]["count"] = 3_000_000
+        file.write_bytes(gzip.compress(b"".join([lines[0], encode_line(record), *lines[2:]])))
+        self.refused(workspace, file, DamagedFile, "more than 500000 trials")
+        file.write_bytes(gzip.compress(b"".join(lines)))
+        monkeypatch.setattr(trials_file, "_MOST_LOGS", 1)
+        self.refused(workspace, file, DamagedFile, "or 1 tasks; export some jobs at a time")
 
     @pytest.mark.parametrize(
         ("line", "path", "value", "fault"),
@@ -207,32 +221,6 @@ class TestADamagedFile:
         file.write_bytes(gzip.compress(b"".join(lines)))
         self.refused(workspace, file, DamagedFile, "not the kind of device that it says")
 
-    def test_of_a_newer_version_says_so(self, workspace: Workspace, file: Path) -> None:
-        lines = self.lines(file)
-        header = {**(decode_line(lines[0]) or {}), "version": 2}
-        file.write_bytes(gzip.compress(b"".join([encode_line(header), *lines[1:]])))
-        self.refused(workspace, file, NewerFormat, "newer autotune")
-
-    def test_with_more_trials_than_anybody_has_is_refused_before_they_are_read(
-        self, workspace: Workspace, file: Path
-    ) -> None:
-        lines = self.lines(file)
-        record = decode_line(lines[1]) or {}
-        record["log"]["count"] = 3_000_000
-        lines[1] = encode_line(record)
-        file.write_bytes(gzip.compress(b"".join(lines)))
-        self.refused(workspace, file, DamagedFile, "more than 500000 trials")
-
-    def test_with_more_tasks_than_anybody_has_is_refused(
-        self, workspace: Workspace, file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(trials_file, "_MOST_LOGS", 1)
-        self.refused(workspace, file, DamagedFile, "or 1 tasks; export some jobs at a time")
-
-    def test_that_does_not_exist_is_bad_input(self, workspace: Workspace) -> None:
-        with pytest.raises(BadInput, match="there is no such file"):
-            trials.import_file(workspace, Path("/nowhere"))
-
 
 class TestMerging:
     def test_a_log_with_damaged_lines_brings_the_others(self, workspace: Workspace, other: Workspace) -> None:
@@ -253,7 +241,7 @@ class TestMerging:
             trials.merge(workspace, Workspace(workspace.root / "jobs"))
 
     def test_folders_and_logs_with_other_names_than_ours_stay_where_they_are(
-        self, workspace: Workspace, other: Workspace
+        self, workspace: Workspace, other: Workspace, capsys: pytest.CaptureFixture[str]
     ) -> None:
         fill(other, range(3))
         log = other.tuning_log(HERE.key, TASK).records
@@ -262,6 +250,7 @@ class TestMerging:
             path.write_bytes(log.read_bytes())
         (taken,) = trials.merge(workspace, other)
         assert (taken.tasks, taken.added) == (1, 3)
+        assert "is left out: " in capsys.readouterr().err
         assert target_keys(workspace) == [device_kind.claimed(HERE.key)]
 
     @pytest.mark.parametrize(("name", "taken"), [(f"{1:016x}.jsonl", []), ("device.json", [trial(0).hash])])
@@ -278,27 +267,16 @@ class TestMerging:
                 trials.merge(workspace, other)
             assert [item.hash for item in known(workspace)] == taken
 
-    def test_failures_travel_too(self, workspace: Workspace, other: Workspace) -> None:
-        failed = trial(1, times_us=(), failure=Failure("build", "timeout", "60 s"))
-        TuningLog(other.tuning_log(HERE.key, TASK).records).add([failed])
-        trials.merge(workspace, other)
-        assert known(workspace)[0].failure == failed.failure
-
 
 def test_what_is_known_is_listed_by_where_it_was_measured(workspace: Workspace, file: Path) -> None:
-    fill(workspace, range(9, 11))
-    trials.import_file(workspace, file)
-    lines = run(workspace, "list").stdout.splitlines()
-    assert any(line.split()[-4:] == ["1", "5", "3", "yes"] for line in lines)
-    assert any("another CPU" in line and line.split()[-4:] == ["1", "2", "2", "no"] for line in lines)
-
-
-def test_trials_of_a_simulated_device_are_listed_by_its_key(workspace: Workspace) -> None:
     simulated = DeviceKind({"kind": "simulated"})
-    TuningLog(workspace.tuning_log(simulated.key, TASK).records).add([trial(1)])
-    note(workspace, simulated)
-    line = run(workspace, "list").stdout.splitlines()[1]
-    assert line.split() == [simulated.key, "1", "1", "0", "no"]
+    fill(workspace, range(9, 11))
+    fill(workspace, range(1, 2), simulated)
+    trials.import_file(workspace, file)
+    lines = [line.split() for line in run(workspace, "list").stdout.splitlines()]
+    assert any(line[-4:] == ["1", "5", "3", "yes"] for line in lines)
+    assert any("another" in line and line[-4:] == ["1", "2", "2", "no"] for line in lines)
+    assert [simulated.key, "1", "1", "0", "no"] in lines
 
 
 def test_a_false_time_counts_for_no_job(workspace: Workspace, other: Workspace, make_job: Any) -> None:

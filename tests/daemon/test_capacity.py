@@ -25,14 +25,11 @@ from autotune.storage.paths import JobPaths, Workspace
 SIMULATED = {"gpu0": DeviceSettings(), "big": DeviceSettings()}
 
 
-def test_simulated_devices_stand_beside_the_real_ones() -> None:
+def test_simulated_devices_stand_beside_the_real_ones_and_simulated_cpus_lend_nothing_real() -> None:
     machine = capacity.machine(Config(devices=SIMULATED))
     assert machine.cpus == usable_cpus()
     assert machine.kinds["simulated"] == ("simulated:gpu0", "simulated:big")
     assert "cpu" in machine.kinds
-
-
-def test_simulated_cpus_lend_nothing_real() -> None:
     config = Config(machine=MachineSettings(simulated_cpus=32), devices=SIMULATED)
     assert capacity.machine(config).cpus == tuple(range(32))
     assert set(capacity.machine(config).kinds) == {"simulated"}
@@ -52,6 +49,7 @@ def test_boards_are_devices_that_are_leased_by_tracker_and_key() -> None:
     assert capacity.machine(config).kinds["rpc-phone"] == ("rpc-phone:0", "rpc-phone:1")
     assert devices.lease_names(config, (1,), "rpc-phone:1") == ["cpu-1", "rpc-lab_9190-rk3588-1"]
     assert capacity.limit_s(config, "measure", 8, phone) > 3 * 8 * (5 + 20)  # or slow boards would end the stage
+    assert capacity.limit_s(config, "build", 9, phone) > capacity.limit_s(config, "build", 8, phone)
     assert capacity.limit_s(config, "build", 8, phone) == capacity.limit_s(config, "build", 8, Cpu({}))
 
 
@@ -60,24 +58,29 @@ def test_a_job_for_boards_is_measured_on_them_alone(workspace: Workspace, make_j
     assert capacity.job_device(workspace, Config(), spec) == "rpc-phone"
 
 
-def test_the_cpus_kept_for_measurements_are_the_last_and_say_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpus_kept_for_measurements_are_the_last_and_the_other_threads_of_their_cores_are_lent_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(capacity, "lent_cpus", lambda slots: (2, 3, 5, 7))
     machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
     assert (machine.shared_cpus, machine.cpu_device) == ((2, 3, 5), (7,))
     assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1))) == 1
     assert capacity.threads(Config(machine=MachineSettings(measure_cpus=1), measure=MeasureSettings(threads=3))) == 3
     assert capacity.threads(Config()) == 4
+    monkeypatch.setattr(capacity, "lent_cpus", lambda slots: tuple(range(8)))
+    monkeypatch.setattr(capacity, "kept_cpus", lambda lent, count: ((3,), (7,)))
+    machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
+    assert (machine.shared_cpus, machine.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))
 
 
-def test_a_queue_with_simulated_cpus_takes_no_job_that_would_measure(tmp_path: Path) -> None:
+def test_simulated_cpus_take_no_job_that_would_measure_and_a_simulated_device_has_no_export(
+    workspace: Workspace, make_job: Callable[..., JobPaths], tmp_path: Path
+) -> None:
     model = tmp_path / "model.onnx"
     model.write_bytes(b"x")
     config = Config(machine=MachineSettings(simulated_cpus=4), devices=SIMULATED)
     with pytest.raises(BadTarget, match="takes jobs for --target simulated only"):
         preview(Submission(model), config, print)
-
-
-def test_a_job_for_a_simulated_device_is_not_exported(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
     with pytest.raises(BadState, match="0001-net was tuned for a device that does not exist"):
         export.export(workspace, Config(), make_job(target="simulated"), workspace.root / "out", print)
     assert not (workspace.root / "out").exists()
@@ -100,10 +103,3 @@ def test_a_job_is_published_without_a_model_where_its_tasks_are_known(workspace:
     (paths,) = workspace.job_list()
     assert read(JobSpec, paths.spec) == spec
     assert [path.name for path in paths.stage_files()] == ["t000-r0000.json"]
-
-
-def test_the_other_threads_of_a_kept_core_are_lent_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "lent_cpus", lambda slots: tuple(range(8)))
-    monkeypatch.setattr(capacity, "kept_cpus", lambda lent, count: ((3,), (7,)))
-    machine = capacity.machine(Config(machine=MachineSettings(measure_cpus=1)))
-    assert (machine.shared_cpus, machine.cpu_device) == ((0, 1, 2, 4, 5, 6), (3,))

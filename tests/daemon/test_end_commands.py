@@ -90,7 +90,7 @@ def test_an_end_command_runs_once_for_each_end_of_the_job_whoever_serves_it(work
     second = commands(workspace)
     first.start(job)
     first.start(job)
-    awaited(first)
+    assert awaited(first) == [0]
     second.start(QueuedJob.open(workspace, job.paths, Config()))
     awaited(second)
     assert job.paths.on_end_log.read_text() == "ran\n"
@@ -128,8 +128,7 @@ def test_an_end_command_that_fails_or_hangs_harms_nothing(workspace: Workspace, 
     assert not Path(f"/proc/{child}").exists() or "(zombie)" in Path(f"/proc/{child}/status").read_text()
 
 
-@pytest.mark.parametrize("which", ["folder", "spec"])
-@pytest.mark.parametrize("mode", [0o020, 0o002])
+@pytest.mark.parametrize(("which", "mode"), [("folder", 0o020), ("spec", 0o002)])
 def test_what_others_may_have_written_is_not_run(
     workspace: Workspace, ended: Any, caplog: pytest.LogCaptureFixture, which: str, mode: int
 ) -> None:

@@ -16,15 +16,9 @@ def worked(*intervals: tuple[float, float]) -> float:
     return worked_time.seconds
 
 
-def test_what_ran_at_once_counts_once() -> None:
+def test_what_ran_at_once_counts_once_and_a_clock_that_was_put_back_takes_nothing_away() -> None:
     assert worked((0, 10), (5, 12), (20, 25)) == 17
-
-
-def test_a_long_stage_that_ends_last_closes_the_gaps_between_short_ones() -> None:
     assert worked((0, 2), (4, 6), (8, 9), (1, 20)) == 20
-
-
-def test_a_clock_that_was_put_back_takes_nothing_away() -> None:
     assert worked((0, 10), (12, 3)) == 10
 
 

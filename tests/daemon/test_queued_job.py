@@ -27,7 +27,6 @@ from autotune.storage.formats import (
     Failure,
     JobState,
     StageFile,
-    State,
     TaskProgress,
     TaskSpec,
     Trial,
@@ -66,59 +65,50 @@ def open_job(workspace: Workspace, paths: JobPaths) -> QueuedJob:
 class TestOpening:
     def test_it_reads_spec_control_and_state(self, workspace: Workspace, make_job: Make) -> None:
         ledger = open_job(workspace, make_job(4, control=Control("hold"), state=JobState("held", Reason("held"))))
-        assert (ledger.id, ledger.control.wanted, ledger.state.state) == (4, "hold", "held")
+        assert (ledger.id, ledger.control.wanted, ledger.state.state, ledger.active) == (4, "hold", "held", False)
+        assert open_job(workspace, make_job(5, "runs")).active
+        assert not open_job(workspace, make_job(6, "goes", control=Control("cancel"))).active
+        ended = open_job(workspace, make_job(7, "over", state=JobState("failed")))
+        assert ended.ended and not ended.active
 
-    def test_a_damaged_spec_cannot_be_opened(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job()
+    def test_a_damaged_state_is_as_good_as_none_and_a_damaged_spec_cannot_be_opened(
+        self, workspace: Workspace, make_job: Make
+    ) -> None:
+        paths = make_job(state=JobState("held"))
+        paths.state.write_text("{")
+        assert open_job(workspace, paths).state == read_state(paths) == JobState()
         paths.spec.write_text("{")
         with pytest.raises(DamagedFile):
             open_job(workspace, paths)
 
-    def test_a_damaged_state_is_as_good_as_none(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job(state=JobState("held"))
-        paths.state.write_text("{")
-        assert open_job(workspace, paths).state == read_state(paths) == JobState()
-
-    @pytest.mark.parametrize("content", [None, "", "{"])
+    @pytest.mark.parametrize("content", [None, "{"])
     def test_a_job_whose_control_is_lost_is_held(self, make_job: Make, content: str | None) -> None:
-        """One that was to be held must not start by damage."""
+        """One that was to be held must not start by damage; what a newer version says is no damage."""
         paths = make_job()
         paths.control.unlink() if content is None else paths.control.write_text(content)
         control = read_control(paths)
         said = sentence(control.reason)
         assert control.wanted == "hold" and str(paths.control) in said and "autotune release" in said
-
-    def test_a_control_of_a_newer_version_is_no_guess(self, make_job: Make) -> None:
-        paths = make_job()
         paths.control.write_text('{"format": "autotune-control", "version": 3}')
         with pytest.raises(StorageError):
             read_control(paths)
 
-    @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
-    def test_a_job_that_ended_is_not_active(self, workspace: Workspace, make_job: Make, state: State) -> None:
-        ledger = open_job(workspace, make_job(state=JobState(state)))
-        assert ledger.ended and not ledger.active
-
-    @pytest.mark.parametrize(("wanted", "active"), [("run", True), ("hold", False), ("cancel", False)])
-    def test_a_job_is_active_while_it_is_to_run(
-        self, workspace: Workspace, make_job: Make, wanted: Any, active: bool
-    ) -> None:
-        assert open_job(workspace, make_job(control=Control(wanted))).active == active
-
 
 class TestStages:
-    def test_a_new_job_has_a_search_for_each_task_that_can_be_tuned(self, workspace: Workspace, make_job: Make) -> None:
+    def test_a_new_job_has_a_search_for_each_task_that_can_be_tuned_and_a_stage_counts_its_candidates(
+        self, workspace: Workspace, make_job: Make
+    ) -> None:
         task = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
-        view = open_job(workspace, make_job(3, tasks=(FIXED, task), known_at_submit=(0, 0))).view()
+        paths = make_job(3, tasks=(FIXED, task), known_at_submit=(0, 0))
+        view = open_job(workspace, paths).view()
         assert view.stages == (StageView(StageId(3, 1, 0), "search"),)
         assert [item.exhausted for item in view.tasks] == [True, False]
+        formats.write(paths.stage(1, 0), StageFile(1, 0, "build", (Candidate("a", [], []), Candidate("b", [], []))))
+        assert open_job(workspace, paths).view().stages == (StageView(StageId(3, 1, 0), "build", 2),)
 
-    def test_a_stage_counts_its_candidates(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job(tasks=1)
-        formats.write(paths.stage(0, 0), StageFile(0, 0, "build", (Candidate("a", [], []), Candidate("b", [], []))))
-        assert open_job(workspace, paths).view().stages == (StageView(StageId(1, 0, 0), "build", 2),)
-
-    def test_refreshing_a_task_reads_its_stages_only(self, workspace: Workspace, make_job: Make) -> None:
+    def test_refreshing_a_task_reads_its_stages_only_and_reloading_reads_all(
+        self, workspace: Workspace, make_job: Make
+    ) -> None:
         paths = make_job(tasks=2)
         ledger = open_job(workspace, paths)
         for task in (0, 1):
@@ -126,6 +116,8 @@ class TestStages:
             formats.write(paths.stage(task, 1), StageFile(task, 1, "search"))
         ledger.refresh(1)
         assert {id[1:] for id in ledger.stages} == {(0, 0), (1, 1)}
+        ledger.reload()
+        assert {id[1:] for id in ledger.stages} == {(0, 1), (1, 1)}
 
     def test_a_round_that_left_the_measurement_unreported_is_known_by_its_trials(
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
@@ -137,14 +129,6 @@ class TestStages:
         formats.write(paths.stage(0, 0), StageFile(0, 0, "train"))
         ledger.refresh(0)
         assert (ledger.view().stages[0].candidates, ledger.view().trials_done) == (0, 2)
-
-    def test_reloading_reads_all(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job(tasks=2)
-        ledger = open_job(workspace, paths)
-        paths.stage(0, 0).unlink()
-        formats.write(paths.stage(0, 1), StageFile(0, 1, "search"))
-        ledger.reload()
-        assert {id[1:] for id in ledger.stages} == {(0, 1), (1, 0)}
 
     def test_a_task_without_a_stage_file_gets_its_next_search_back(self, workspace: Workspace, make_job: Make) -> None:
         paths = make_job(tasks=2)
@@ -163,16 +147,10 @@ class TestTrials:
     def test_they_come_from_the_tuning_logs(
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
     ) -> None:
-        add(0, 30.0, None, 10.0, 20.0)
+        add(0, None, 30.0, None, 10.0, 20.0)
         first, second = open_job(workspace, make_job()).view().tasks
-        assert (first.trials, first.running_best) == (4, (30.0, 30.0, 10.0, 10.0))
+        assert (first.trials, first.running_best) == (5, (math.inf, 30.0, 30.0, 10.0, 10.0))
         assert (second.trials, second.running_best) == (0, ())
-
-    def test_before_a_success_the_best_time_is_infinite(
-        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
-    ) -> None:
-        add(0, None, 10.0)
-        assert open_job(workspace, make_job()).view().tasks[0].running_best == (math.inf, 10.0)
 
     def test_trials_of_other_jobs_are_followed(
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
@@ -187,19 +165,20 @@ class TestTrials:
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
     ) -> None:
         add(0, 30.0, 20.0, 10.0)
-        task = open_job(workspace, make_job(fresh=True, known_at_submit=(2, 0))).view().tasks[0]
-        assert task.trials == 1
-        assert task.running_best == (30.0, 20.0, 10.0)
-
-    def test_a_log_that_was_lost_leaves_a_fresh_job_with_none(self, workspace: Workspace, make_job: Make) -> None:
-        assert open_job(workspace, make_job(fresh=True, known_at_submit=(5, 5))).view().trials_done == 0
+        view = open_job(workspace, make_job(fresh=True, known_at_submit=(2, 5))).view()
+        assert view.tasks[0].running_best == (30.0, 20.0, 10.0)
+        assert [task.trials for task in view.tasks] == [1, 0], "the log of the second was lost"
 
 
 class TestView:
     def test_it_has_what_the_planner_needs(self, workspace: Workspace, make_job: Make) -> None:
-        view = open_job(workspace, make_job(5, trials=99, trials_per_round=7, priority=3)).view()
+        ledger = open_job(workspace, make_job(5, trials=99, trials_per_round=7, priority=3))
+        ledger.exhausted.add(1)
+        view = ledger.view()
         assert (view.id, view.device, view.trials, view.trials_per_round, view.priority) == (5, "cpu", 99, 7, 3)
-        assert [task.weight for task in view.tasks] == [1, 2]
+        assert [task.weight for task in view.tasks] == [1, 2] and view.deadline is None
+        assert [task.exhausted for task in view.tasks] == [False, True]
+        assert open_job(workspace, make_job(6, "late", deadline=1.8e9)).view().deadline == 1.8e9
 
     def test_two_jobs_share_a_task_by_its_key(self, workspace: Workspace, make_job: Make) -> None:
         first, second = (open_job(workspace, make_job(id, f"n{id}", tasks=id)).view() for id in (1, 2))
@@ -207,15 +186,6 @@ class TestView:
         assert first.tasks[0].key == second.tasks[0].key != second.tasks[1].key
         assert gpu.tasks[0].key != first.tasks[0].key
         assert gpu.device == "cuda"
-
-    def test_it_has_the_deadline(self, workspace: Workspace, make_job: Make) -> None:
-        assert open_job(workspace, make_job(1)).view().deadline is None
-        assert open_job(workspace, make_job(2, "late", deadline=1.8e9)).view().deadline == 1.8e9
-
-    def test_a_task_found_exhausted_is_closed(self, workspace: Workspace, make_job: Make) -> None:
-        ledger = open_job(workspace, make_job())
-        ledger.exhausted.add(1)
-        assert [task.exhausted for task in ledger.view().tasks] == [False, True]
 
 
 class TestSettingAside:
@@ -253,21 +223,12 @@ class TestPublishing:
         ledger.publish("waiting", TURN)
         assert paths.state.stat().st_ino != before
 
-    def test_the_end_has_a_time_which_stays(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job()
-        ledger = open_job(workspace, paths)
-        ledger.publish("running", None)
-        assert read_state(paths).finished_at is None
-        ledger.publish("done", Reason("budget-used"))
-        finished = read_state(paths).finished_at
-        assert finished is not None and abs(finished - time.time()) < 60
-        ledger.publish("done", Reason("budget-used"))
-        assert read_state(paths).finished_at == finished
-
-    def test_an_end_that_could_not_be_written_is_written_later(
+    def test_an_end_that_could_not_be_written_is_written_later_and_its_time_stays(
         self, workspace: Workspace, make_job: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ledger = open_job(workspace, make_job())
+        ledger.publish("running", None)
+        assert read_state(ledger.paths).finished_at is None
 
         def full(*_: object) -> None:
             raise DiskProblem("no space")
@@ -279,17 +240,12 @@ class TestPublishing:
         assert not ledger.ended
         ledger.publish("done", Reason("budget-used"))
         assert read_state(ledger.paths).state == "done"
-
-    def test_the_journal_tells_the_end_before_the_state_does(self, workspace: Workspace, make_job: Make) -> None:
-        """Who follows the journal stops at the state."""
-        ledger = open_job(workspace, make_job())
+        # who follows the journal stops at the state, which comes last
+        assert [event.state for event in events(ledger.paths, follow=True)][-1:] == ["done"]
+        finished = read_state(ledger.paths).finished_at
+        assert finished is not None and abs(finished - time.time()) < 60
         ledger.publish("done", Reason("budget-used"))
-        assert [event.state for event in events(ledger.paths, follow=True)] == ["done"]
-
-    def test_a_retry_is_seen(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job(control=Control("run", 2))
-        open_job(workspace, paths).publish("running", None)
-        assert read_state(paths).retries_seen == 2
+        assert read_state(ledger.paths).finished_at == finished
 
     def test_what_it_waits_for_is_told_once(self, workspace: Workspace, make_job: Make) -> None:
         """Not whenever the words change, nor the turn that every job waits for at first."""
@@ -325,12 +281,11 @@ class TestObeying:
         ledger = open_job(workspace, paths)
         ledger.refresh_control()
         assert not ledger.refresh_control()
-        formats.write(paths.control, Control("hold"))
-        assert ledger.refresh_control() and ledger.control == Control("hold")
+        formats.write(paths.control, Control("hold", 2))
+        assert ledger.refresh_control() and ledger.control == Control("hold", 2)
         assert not ledger.refresh_control()
-
-    def test_a_job_without_control_wishes_nothing_new(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job()
+        ledger.publish("running", None)
+        assert read_state(paths).retries_seen == 2
         paths.control.unlink()
         assert not open_job(workspace, paths).refresh_control()
 
@@ -371,41 +326,31 @@ class TestTimeUsed:
         return StageDone(kind="build", began=began, at=ended, seconds=ended - began)
 
     def test_stages_at_once_count_once_and_waiting_does_not_count(self, workspace: Workspace, make_job: Make) -> None:
-        ledger = open_job(workspace, make_job(within_s=10.0))
+        paths = make_job(within_s=10.0)
+        ledger = open_job(workspace, paths)
         assert not ledger.view().time_used
         ledger.journal.append(self.stage(100.0, 106.0))
         ledger.journal.append(self.stage(101.0, 107.0))
         assert not ledger.view().time_used
         ledger.journal.append(self.stage(500.0, 503.0))
         assert ledger.view().time_used
-
-    def test_another_daemon_knows_what_was_used(self, workspace: Workspace, make_job: Make) -> None:
-        paths = make_job(within_s=10.0)
-        open_job(workspace, paths).journal.append(self.stage(100.0, 111.0))
-        assert open_job(workspace, paths).view().time_used
-
-    def test_without_a_limit_a_job_has_all_the_time(self, workspace: Workspace, make_job: Make) -> None:
-        ledger = open_job(workspace, make_job())
-        ledger.journal.append(self.stage(0.0, 1e9))
-        assert not ledger.view().time_used
+        assert open_job(workspace, paths).view().time_used, "another daemon knows it, too"
+        free = open_job(workspace, make_job(2, "free"))
+        free.journal.append(self.stage(0.0, 1e9))
+        assert not free.view().time_used
 
 
 class TestSettled:
-    def test_an_automatic_budget_ends_when_more_would_gain_little(
+    def test_an_automatic_budget_ends_when_more_would_gain_little_and_a_number_is_kept_to(
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
     ) -> None:
         add(0, *[100.0] * 60)
         ledger = open_job(workspace, make_job(tasks=1, trials=500, automatic=True))
         assert ledger.view().settled
+        assert not open_job(workspace, make_job(2, "given", tasks=1, trials=500)).view().settled
         add(0, *[50.0] * 20)
         ledger.follow_logs()
         assert not ledger.view().settled
-
-    def test_a_number_that_was_given_is_kept_to(
-        self, workspace: Workspace, make_job: Make, add: Callable[..., None]
-    ) -> None:
-        add(0, *[100.0] * 60)
-        assert not open_job(workspace, make_job(tasks=1, trials=500)).view().settled
 
 
 class TestPlanThatIsSearchedFor:
@@ -422,27 +367,17 @@ class TestPlanThatIsSearchedFor:
         paths = make_job(tasks=tuple(tasks), explore=True)
         return QueuedJob.open(workspace, paths, Config())
 
-    def test_a_task_without_weight_gets_its_first_trials_and_no_more(
-        self, workspace: Workspace, job: QueuedJob, add: Callable[..., None]
-    ) -> None:
-        assert [task.exhausted for task in job.view().tasks] == [False, False, False]
-        add(2, 5.0)
-        job.follow_logs()
-        assert [task.exhausted for task in job.view().tasks] == [False, False, True]
-
-    def test_after_a_choice_it_has_the_weights_of_the_chosen_plan(
+    def test_a_task_without_weight_gets_its_first_trials_and_more_once_it_is_chosen_or_a_contender(
         self, job: QueuedJob, add: Callable[..., None]
     ) -> None:
+        assert [task.exhausted for task in job.view().tasks] == [False, False, False]
         add(1, 5.0)
         add(2, 4.0)
         job.follow_logs()
+        assert [task.exhausted for task in job.view().tasks] == [False, False, True]
         self.chosen(job.paths)
         job.refresh(0)
         assert [(task.weight, task.exhausted) for task in job.view().tasks] == [(1, False), (0, True), (2, False)]
-
-    def test_a_contender_goes_on_to_get_trials(self, job: QueuedJob, add: Callable[..., None]) -> None:
-        add(1, 5.0)
-        job.follow_logs()
         self.chosen(job.paths, contenders=(0, 2, 0))
         job.refresh(0)
         assert [(task.weight, task.exhausted) for task in job.view().tasks] == [(1, False), (2, False), (2, False)]

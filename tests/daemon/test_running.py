@@ -92,6 +92,7 @@ def test_there_is_hope_until_all_boards_have_failed_three_times(aside: DevicesAs
         for device in ("rpc-phone:0", "rpc-phone:1"):
             aside.set_aside(device, "it hangs")
         assert aside.hoped_for(waits) is (failures < 3)
+        assert not aside.hoped_for([Reason("device-aside", device="rpc-tablet")])
         clock.now += 600
         aside.retry()
     assert not aside.hoped_for([Reason("no-device", device="cuda")])

@@ -29,14 +29,11 @@ def expected(times: StageTimes, *subjects: str) -> float:
     return times.estimates.seconds("build", "cpu", subjects, 4)
 
 
-def test_the_next_daemon_knows_it(workspace: Workspace) -> None:
+def test_the_next_daemon_knows_it_of_tasks_but_not_of_jobs(workspace: Workspace) -> None:
     learnt(workspace).save()
-    assert expected(StageTimes.load(workspace), "9", "llvm/0") == 2.0
-
-
-def test_jobs_are_not_kept_but_tasks_are(workspace: Workspace) -> None:
-    learnt(workspace).save()
-    (estimate,) = StageTimes.load(workspace).estimates.known.values()
+    times = StageTimes.load(workspace)
+    assert expected(times, "9", "llvm/0") == 2.0
+    (estimate,) = times.estimates.known.values()
     assert list(estimate.subjects) == ["llvm/0"]
 
 
@@ -71,12 +68,17 @@ def test_a_file_that_cannot_be_used_is_begun_anew_and_said_so(
     assert expected(StageTimes.load(workspace), "llvm/0") == 2.0
 
 
-def test_a_workspace_without_any_says_that_forecasts_are_guesses(
+def test_without_a_file_or_a_place_for_it_forecasts_are_guesses_and_this_is_said(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    StageTimes.load(workspace)
+    times = StageTimes.load(workspace)
     assert "guesses" in caplog.text
+    workspace.logs.rmdir()
+    workspace.logs.write_text("")  # no folder to write to
+    times.learn(job(), STAGE, {"built": 4}, 2.0)
+    times.save(last=True)
+    assert "could not keep" in caplog.text
 
 
 def test_stage_times_are_written_seldom_and_at_the_end(workspace: Workspace) -> None:
@@ -88,14 +90,3 @@ def test_stage_times_are_written_seldom_and_at_the_end(workspace: Workspace) -> 
     assert workspace.estimates.read_bytes() == before
     times.save(last=True)
     assert workspace.estimates.read_bytes() != before
-
-
-def test_a_disk_that_takes_nothing_costs_only_the_estimates(
-    workspace: Workspace, caplog: pytest.LogCaptureFixture
-) -> None:
-    workspace.logs.rmdir()
-    workspace.logs.write_text("")  # no folder to write to
-    times = StageTimes(workspace, collector.Estimates())
-    times.learn(job(), STAGE, {"built": 4}, 2.0)
-    times.save(last=True)
-    assert "could not keep" in caplog.text

@@ -24,13 +24,8 @@ def test_an_address_is_that_of_this_machine_or_not(tracker: str, expected: bool)
     assert boards.is_loopback(tracker) is expected
 
 
-def test_a_tracker_without_boards_names_what_is_missing(lab: Lab) -> None:
+def test_a_tracker_without_boards_names_what_is_missing_and_a_request_that_was_given_up_takes_none(lab: Lab) -> None:
     with pytest.raises(BoardProblem, match=f"no free board with the key '{KEY}' for 0.2 s .none is known there"):
-        boards.request(lab.board(request_timeout_s=0.2))
-
-
-def test_a_request_that_was_given_up_takes_no_board(lab: Lab) -> None:
-    with pytest.raises(BoardProblem):
         boards.request(lab.board(request_timeout_s=0.2))
     lab.start_server()
     lab.await_boards(1)

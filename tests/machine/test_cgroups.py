@@ -21,17 +21,13 @@ V1 = {
 
 
 class TestVersion2:
-    def test_no_limit_is_none(self, plant):
-        root = plant({**V2, "sys/fs/cgroup/system.slice/night.service/cpu.max": "max 100000"})
-        assert cgroups.cpu_quota(root) is None
-        assert cgroups.memory_limit(root) is None
-
     def test_the_quota_is_in_cpus_and_names_its_file(self, plant):
-        root = plant({**V2, "sys/fs/cgroup/system.slice/night.service/cpu.max": "150000 100000"})
-        limit = cgroups.cpu_quota(root)
-        assert limit is not None
-        assert limit.amount == 1.5
-        assert limit.file == root / "sys/fs/cgroup/system.slice/night.service/cpu.max"
+        file = "sys/fs/cgroup/system.slice/night.service/cpu.max"
+        root = plant({**V2, file: "max 100000"})
+        assert (cgroups.cpu_quota(root), cgroups.memory_limit(root)) == (None, None)
+        assert cgroups.throttled_s(root) == pytest.approx(1.5)
+        limit = cgroups.cpu_quota(plant({**V2, file: "150000 100000"}))
+        assert limit is not None and (limit.amount, limit.file) == (1.5, root / file)
 
     def test_the_tightest_limit_of_nested_groups_counts(self, plant):
         root = plant(
@@ -47,10 +43,12 @@ class TestVersion2:
         assert cgroups.memory_limit(root).amount == 3 << 30
         assert cgroups.cpu_quota(root).amount == 2.0
 
-    def test_memory_high_is_a_limit_too(self, plant):
+    def test_memory_high_is_a_limit_too_and_that_of_the_mount_where_the_group_is_outside(self, plant):
         files = {"memory.max": 8 << 30, "memory.high": 2 << 30}
         root = plant({**V2, **{f"sys/fs/cgroup/system.slice/{name}": value for name, value in files.items()}})
         assert cgroups.memory_limit(root).amount == 2 << 30
+        root = plant({**V2, "proc/self/cgroup": "0::/../other", "sys/fs/cgroup/memory.max": 1 << 30})
+        assert cgroups.memory_limit(root).amount == 1 << 30
 
     def test_a_container_sees_its_own_group_at_the_mount(self, plant):
         """Its path in /proc is the host's where it has no cgroup namespace; the mount begins at that group."""
@@ -64,13 +62,6 @@ class TestVersion2:
             }
         )
         assert cgroups.cpu_quota(root).amount == 3.0
-
-    def test_a_group_outside_the_mount_leaves_the_mount_itself(self, plant):
-        root = plant({**V2, "proc/self/cgroup": "0::/../other", "sys/fs/cgroup/memory.max": 1 << 30})
-        assert cgroups.memory_limit(root).amount == 1 << 30
-
-    def test_time_stopped_for_a_used_up_quota(self, plant):
-        assert cgroups.throttled_s(plant(V2)) == pytest.approx(1.5)
 
 
 class TestVersion1:

@@ -13,8 +13,11 @@ BEFORE = Sample(at=100.0, busy=1673.31, ours=40.0, waited=2.0, stolen=11.08, thr
 ALONE = replace(BEFORE, at=101.0, busy=1675.31, ours=41.98, waited=2.004)
 
 
-def test_nothing_disturbs_a_process_that_is_alone():
+def test_nothing_disturbs_a_process_that_is_alone_or_on_a_machine_that_counts_nothing():
     assert disturbance(BEFORE, ALONE, 2) == ""
+    zero = Sample(1.0, 0.0, 5.0, 0.0, 0.0, 0.0, 0.0)
+    assert disturbance(zero, replace(zero, at=2.0, ours=6.0), 1) == ""
+    assert disturbance(zero, zero, 1) == ""
 
 
 @pytest.mark.parametrize(
@@ -44,26 +47,14 @@ def test_a_clock_that_falls():
     assert disturbance(slow, replace(fast, at=102.0), 2) == "", "and one that rises disturbs nobody"
 
 
-def test_a_machine_that_counts_nothing_disturbs_nothing():
-    zero = Sample(1.0, 0.0, 5.0, 0.0, 0.0, 0.0, 0.0)
-    assert disturbance(zero, replace(zero, at=2.0, ours=6.0), 1) == ""
-    assert disturbance(zero, zero, 1) == ""
-
-
 class TestSentinel:
     QUIET = Quiet((60.6, 60.7, 61.0))
 
-    def test_slow_before_and_after_is_slow(self):
+    def test_slow_before_and_after_is_slow_and_once_or_a_little_is_not(self):
         assert slowed((110.0, 106.0), self.QUIET) == "its CPU ran at 57% of the speed that it has when quiet"
-
-    def test_slow_once_is_chance(self):
         assert slowed((110.0, 61.0), self.QUIET) == ""
-
-    def test_a_little_slower_is_not_slow(self):
         assert slowed((THRESHOLDS.sentinel * 60.7,), self.QUIET) == ""
-
-    def test_nothing_is_known_at_first(self):
-        assert slowed((110.0, 110.0), Quiet()) == ""
+        assert slowed((110.0, 110.0), Quiet()) == "", "nothing is known at first"
 
     def test_a_machine_that_became_slower_for_good_is_what_is_usual_one_day(self):
         quiet = self.QUIET

@@ -39,19 +39,15 @@ def test_a_free_lock_and_one_that_is_not_there_have_no_holder(path: Path) -> Non
     assert holders([path, path.with_name("none.lock")]) == []
 
 
-def test_a_holder_is_named_with_user_and_command(path: Path, other: subprocess.Popen[str]) -> None:
+def test_a_holder_is_named_with_user_and_command_and_said_to_be_stopped(
+    path: Path, other: subprocess.Popen[str], tmp_path: Path
+) -> None:
     (holder,) = holders([path])
     assert (holder.pid, holder.user, holder.stopped) == (other.pid, owner_name(os.getuid()), False)
     assert str(holder).startswith(f"process {other.pid} of {holder.user} ({sys.executable} -c import sys")
     assert "\n" not in str(holder) and len(holder.command) <= 80
-
-
-def test_a_holder_that_is_stopped_is_said_to_be(path: Path, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, other.pid, os.WSTOPPED | os.WNOWAIT)
     (holder,) = holders([path])
     assert str(holder).endswith(", which is stopped")
-
-
-def test_without_proc_nobody_is_named(path: Path, other: subprocess.Popen[str], tmp_path: Path) -> None:
-    assert holders([path], tmp_path) == []
+    assert holders([path], tmp_path) == [], "without /proc nobody is named"

@@ -12,6 +12,7 @@ from autotune.machine import leases
 from autotune.machine.leases import private_reason
 
 LOCKS = Path("/tmp/autotune-locks")
+TMPFS = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n30 27 0:31 / /tmp rw - tmpfs tmpfs rw"
 DISK = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
 
 
@@ -24,13 +25,22 @@ def tree(plant, own, first=DISK):
     return plant({"proc/self/mountinfo": own, "proc/1/mountinfo": first})
 
 
-def test_one_disk_for_all_is_shared(plant):
-    assert private_reason(LOCKS, tree(plant, DISK)) == ""
+@pytest.mark.parametrize(
+    ("own", "first"),
+    [
+        (DISK, DISK),
+        (TMPFS, TMPFS),
+        (f"{DISK}\n90 27 254:0 /tmp/autotune-locks /tmp/autotune-locks rw - ext4 /dev/vda rw", DISK),
+        # the last of two mounts at one place counts
+        (f"{DISK}\n90 27 0:40 / /tmp rw - tmpfs one rw\n91 90 0:31 / /tmp rw - tmpfs two rw", TMPFS),
+    ],
+)
+def test_what_all_see_at_the_same_place_is_shared(plant, own: str, first: str):
+    assert private_reason(LOCKS, tree(plant, own, first)) == ""
 
 
-def test_one_tmpfs_for_all_is_shared(plant):
-    both = f"{DISK}\n30 27 0:31 / /tmp rw - tmpfs tmpfs rw"
-    assert private_reason(LOCKS, tree(plant, both, both)) == ""
+def test_a_system_without_mountinfo_says_nothing(plant):
+    assert private_reason(LOCKS, plant({"proc/version": ""})) == ""
 
 
 def test_private_tmp_of_systemd(plant):
@@ -40,17 +50,6 @@ def test_private_tmp_of_systemd(plant):
     assert private_reason(Path("/var/lock/autotune"), tree(plant, own)) == "", "a folder elsewhere is shared"
 
 
-def test_a_folder_that_is_bound_to_the_same_place_is_shared(plant):
-    own = f"{DISK}\n90 27 254:0 /tmp/autotune-locks /tmp/autotune-locks rw - ext4 /dev/vda rw"
-    assert private_reason(LOCKS, tree(plant, own)) == ""
-
-
-def test_the_last_of_two_mounts_at_one_place_counts(plant):
-    own = f"{DISK}\n90 27 0:40 / /tmp rw - tmpfs one rw\n91 90 0:41 / /tmp rw - tmpfs two rw"
-    first = f"{DISK}\n90 27 0:41 / /tmp rw - tmpfs two rw"
-    assert private_reason(LOCKS, tree(plant, own, first)) == ""
-
-
 class TestContainer:
     @pytest.fixture(autouse=True)
     def inside(self, monkeypatch):
@@ -58,21 +57,17 @@ class TestContainer:
 
     OVERLAY = "600 500 0:55 / / rw - overlay overlay rw,lowerdir=/a"
 
-    def test_its_own_file_system_is_seen_by_nobody_else(self, plant):
-        root = tree(plant, self.OVERLAY, self.OVERLAY)
-        assert private_reason(LOCKS, root) == "/tmp/autotune-locks is inside this container only"
-
-    def test_a_tmpfs_of_its_own_is_seen_by_nobody_else(self, plant):
-        both = f"{self.OVERLAY}\n601 600 0:60 / /tmp rw - tmpfs tmpfs rw"
-        assert private_reason(LOCKS, tree(plant, both, both)) == "/tmp is inside this container only"
-
-    def test_a_folder_from_outside_is_shared(self, plant):
-        both = f"{self.OVERLAY}\n601 600 254:0 /tmp/autotune-locks /tmp/autotune-locks rw - ext4 /dev/vda rw"
-        assert private_reason(LOCKS, tree(plant, both, both)) == ""
-
-
-def test_a_system_without_mountinfo_says_nothing(plant):
-    assert private_reason(LOCKS, plant({"proc/version": ""})) == ""
+    @pytest.mark.parametrize(
+        ("mount", "reason"),
+        [
+            ("", "/tmp/autotune-locks is inside this container only"),
+            ("\n601 600 0:60 / /tmp rw - tmpfs tmpfs rw", "/tmp is inside this container only"),
+            ("\n601 600 254:0 /tmp/autotune-locks /tmp/autotune-locks rw - ext4 /dev/vda rw", ""),
+        ],
+    )
+    def test_only_a_folder_from_outside_is_shared(self, plant, mount: str, reason: str):
+        both = f"{self.OVERLAY}{mount}"
+        assert private_reason(LOCKS, tree(plant, both, both)) == reason
 
 
 def test_a_process_with_a_real_private_tmp_notices(tmp_path):

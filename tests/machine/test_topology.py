@@ -31,10 +31,7 @@ class TestTopology:
     def test_efficiency_cores_as_intel_names_them(self, plant):
         root = plant({"sys/devices/cpu_atom/cpus": "2-3", "sys/devices/cpu_core/cpus": "0-1"})
         assert [cpu.efficient for cpu in topology((0, 1, 2, 3), root)] == [False, False, True, True]
-
-    def test_a_process_kept_on_efficiency_cores_has_equal_ones(self, plant):
-        root = plant({"sys/devices/cpu_atom/cpus": "2-3"})
-        assert not any(cpu.efficient for cpu in topology((2, 3), root))
+        assert [cpu.efficient for cpu in topology((2, 3), root)] == [False, False], "all of this process are equal"
 
     @pytest.mark.parametrize("name", ["cpu_capacity", "cpufreq/cpuinfo_max_freq"])
     def test_efficiency_cores_by_capacity_or_clock(self, plant, name):
@@ -43,42 +40,29 @@ class TestTopology:
 
 
 class TestPreferred:
-    def test_cores_before_second_threads(self):
+    def test_cores_before_second_threads_fast_before_slow_and_one_node_before_the_next(self):
         pairs = tuple(Cpu(number, (number // 2 * 2, number // 2 * 2 + 1)) for number in range(8))
         assert preferred(pairs, 4) == (0, 2, 4, 6)
         assert preferred(pairs, 5) == (0, 1, 2, 4, 6)
-
-    def test_fast_cores_before_slow_ones(self):
-        cpus = [Cpu(number, (number,), 0, number < 4) for number in range(6)]
-        assert preferred(cpus, 3) == (0, 4, 5)
-
-    def test_one_node_before_the_next(self):
-        cpus = [Cpu(number, (number,), number % 2) for number in range(8)]
-        assert preferred(cpus, 4) == (0, 2, 4, 6)
-
-    def test_a_second_thread_whose_first_may_not_be_used_counts_as_a_core(self):
+        assert preferred([Cpu(number, (number,), 0, number < 4) for number in range(6)], 3) == (0, 4, 5)
+        assert preferred([Cpu(number, (number,), number % 2) for number in range(8)], 4) == (0, 2, 4, 6)
+        # a second thread whose first may not be used counts as a core
         assert preferred([cpu for cpu in smt(2) if cpu.number != 0], 2) == (1, 2)
 
 
 class TestSetAside:
-    def test_nothing_for_none(self):
+    def test_the_last_of_equal_cores_are_kept_and_fast_ones_of_one_node(self):
         assert set_aside(smt(2), 0) == ((), ())
+        assert set_aside([Cpu(number, (number,)) for number in (2, 3, 5, 7)], 1) == ((7,), ())
+        cpus = [Cpu(number, (number,), number // 4, number in (6, 7)) for number in range(8)]
+        assert set_aside(cpus, 3) == ((1, 2, 3), ())
+        assert set_aside(smt(2), 2) == ((1, 3), ()), "there are not enough: whole cores"
 
     def test_a_kept_cpu_has_its_core_to_itself(self):
         kept, idle = set_aside(smt(4), 2)
         assert (kept, idle) == ((2, 3), (6, 7))
         shared = [cpu for cpu in smt(4) if cpu.number not in kept + idle]
         assert shares_core(shared, kept) == ()
-
-    def test_whole_cores_where_there_are_not_enough(self):
-        assert set_aside(smt(2), 2) == ((1, 3), ())
-
-    def test_the_last_of_equal_cores(self):
-        assert set_aside([Cpu(number, (number,)) for number in (2, 3, 5, 7)], 1) == ((7,), ())
-
-    def test_fast_cores_of_one_node(self):
-        cpus = [Cpu(number, (number,), number // 4, number in (6, 7)) for number in range(8)]
-        assert set_aside(cpus, 3) == ((1, 2, 3), ())
 
     def test_a_single_core_is_shared_and_that_can_be_seen(self):
         kept, idle = set_aside(smt(1), 1)

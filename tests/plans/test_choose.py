@@ -52,17 +52,11 @@ def chosen_tasks(alternatives: Alternatives, times: dict[str, float]) -> list[st
     return sorted(alternatives.kernels[number].task for number in chosen.kernels)
 
 
-def test_equal_times_leave_the_base() -> None:
+def test_a_layout_is_chosen_for_all_that_share_it_where_all_are_faster_together() -> None:
     chosen = choose(CHAIN, times())
     assert chosen is not None and chosen.kernels == CHAIN.base and chosen.total_us == 30.0
-
-
-def test_a_layout_is_chosen_for_all_that_share_it() -> None:
     fast = {f"1 {WIDE} {NARROW}": 8.0, f"2 {NARROW} {NARROW}": 7.0, f"3 {NARROW} {WIDE}": 9.0}
     assert chosen_tasks(CHAIN, times() | fast) == sorted(fast)
-
-
-def test_a_fast_kernel_in_a_layout_that_makes_others_slow_is_not_chosen() -> None:
     slow = {f"1 {WIDE} {NARROW}": 15.0, f"2 {NARROW} {NARROW}": 12.0, f"2 {NARROW} {WIDE}": 6.0}
     assert chosen_tasks(CHAIN, times() | slow) == sorted(CHAIN.kernels[number].task for number in CHAIN.base)
 
@@ -107,28 +101,22 @@ def test_an_operator_is_computed_by_one_kernel(alone: float, rest: float, winogr
     assert chosen_tasks(SPLIT, given) == tasks
 
 
-def test_what_has_no_time_is_not_chosen() -> None:
+def test_what_has_no_time_is_not_chosen_and_times_that_are_nearly_equal_leave_the_base() -> None:
     assert chosen_tasks(SPLIT, {"fused": 10.0, "alone": 1.0}) == ["fused"]
     assert choose(SPLIT, {"rest": 1.0}) is None
+    assert chosen_tasks(SPLIT, {"fused": 10.0, "winograd": 9.9}) == ["fused"]
+    assert chosen_tasks(SPLIT, {"fused": 10.0, "winograd": 9.7}) == ["winograd"]
 
 
-def test_a_kernel_without_a_task_takes_what_is_assumed() -> None:
+def test_what_a_kernel_is_assumed_to_take_and_what_its_constants_take_count() -> None:
     kernels = (kernel("mean_1", "", "mean_1@8", assumed_us=3.0), kernel("mean_1", "", "mean_1@8", "tuned"))
     some = Alternatives(kernels=kernels, base=(0,), outputs=("mean_1@8",))
     assert chosen_tasks(some, {"tuned": 2.0}) == ["tuned"]
     assert chosen_tasks(some, {"tuned": 4.0}) == [""]
-
-
-def test_constants_that_come_from_memory_count() -> None:
     kernels = (kernel("conv_1", "", "conv_1@8", "few"), kernel("conv_1", "", "conv_1@8", "many", reading_us=3.0))
     some = Alternatives(kernels=kernels, base=(0,), outputs=("conv_1@8",))
     assert chosen_tasks(some, {"few": 10.0, "many": 8.0}) == ["few"]
     assert chosen_tasks(some, {"few": 10.0, "many": 6.0}) == ["many"]
-
-
-def test_times_that_are_nearly_equal_leave_the_base() -> None:
-    assert chosen_tasks(SPLIT, {"fused": 10.0, "winograd": 9.9}) == ["fused"]
-    assert chosen_tasks(SPLIT, {"fused": 10.0, "winograd": 9.7}) == ["winograd"]
 
 
 def test_a_contender_is_a_task_that_would_be_chosen_were_it_a_little_faster() -> None:
@@ -139,15 +127,12 @@ def test_a_contender_is_a_task_that_would_be_chosen_were_it_a_little_faster() ->
     assert contenders(SPLIT, given, chosen, 0.15) == {"winograd": 1}
 
 
-def test_the_plan_says_what_differs_from_the_base() -> None:
+def test_the_plan_says_what_differs_from_the_base_and_what_was_given() -> None:
     chosen = choose(SPLIT, {"fused": 10.0, "winograd": 8.0})
     assert chosen is not None
     blocks = (Block(operators=("conv_1", "relu_1"), algorithm="winograd-4x4"),)
     assert plan_of(SPLIT, chosen.kernels) == Plan(blocks=blocks)
     assert plan_of(SPLIT, SPLIT.base) == Plan()
-
-
-def test_what_was_given_stays_in_the_plan() -> None:
     given = Plan(blocks=(Block(operators=("conv_2",), threads=1),))
     some = Alternatives(kernels=CHAIN.kernels, base=CHAIN.base, outputs=CHAIN.outputs, given=given)
     assert plan_of(some, some.base) == given

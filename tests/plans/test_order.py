@@ -54,7 +54,7 @@ def peak(steps: Steps, order: tuple[int, ...]) -> int | None:
     return most
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_order_has_a_lower_peak(seed: int) -> None:
     steps = random_network(seed, 7)
     peaks = [peak(steps, order) for order in itertools.permutations(range(7))]
@@ -76,6 +76,12 @@ def test_the_parts_of_a_buffer_keep_all_of_it() -> None:
 def test_steps_stay_in_their_order_where_none_is_better() -> None:
     equal = network(({0}, {1}), ({0}, {2}), ({1, 2}, {3}), sizes=[1, 5, 5, 1])
     assert best_order(equal).order == (0, 1, 2)
+    chain = network(*(({at}, {at + 1}) for at in range(500)), sizes=[4] * 501, kept={500})
+    assert best_order(chain).order == tuple(range(500))
+    assert best_order(chain).peak == 12  # the input, and two buffers
+    columns = [({0}, {number + 1}) for number in range(400)]
+    wide = network(*columns, ({*range(1, 401)}, {401}), sizes=[4] * 402, kept={401})
+    assert best_order(wide, most_runs=10_000).order == tuple(range(401))
 
 
 def test_a_stable_order_moves_only_what_has_to_move() -> None:
@@ -106,15 +112,3 @@ def test_a_search_that_is_given_up_has_a_bound() -> None:
     exact = best_order(steps)
     quick = best_order(steps, most_runs=50)
     assert quick.bound <= exact.peak <= quick.peak == peak(steps, quick.order)
-
-
-def test_a_long_chain_is_one_order() -> None:
-    chain = network(*(({at}, {at + 1}) for at in range(500)), sizes=[4] * 501, kept={500})
-    assert best_order(chain).order == tuple(range(500))
-    assert best_order(chain).peak == 12  # the input, and two buffers
-
-
-def test_steps_of_a_very_wide_network_stay_in_their_order() -> None:
-    columns = [({0}, {number + 1}) for number in range(400)]
-    wide = network(*columns, ({*range(1, 401)}, {401}), sizes=[4] * 402, kept={401})
-    assert best_order(wide, most_runs=10_000).order == tuple(range(401))

@@ -41,18 +41,19 @@ def test_a_keeper_says_how_a_command_ended_and_what_it_printed(keeper: Keeper, t
     assert (missing.how, missing.fault) == ("missing", "cannot be run: No such file or directory")
 
 
-def test_the_seconds_told_are_those_of_the_command(keeper: Keeper, tmp_path: Path) -> None:
+def test_a_command_is_timed_and_killed_when_it_takes_too_long(keeper: Keeper, tmp_path: Path) -> None:
     assert 0.1 <= run(keeper, "sleep 0.1", tmp_path).seconds < 5
-
-
-def test_the_end_of_a_long_output_is_kept(keeper: Keeper, tmp_path: Path) -> None:
-    printed = run(keeper, "seq 100000", tmp_path)
-    assert printed.output.endswith("99999\n100000\n") and len(printed.output) == 1000 and printed.truncated
-
-
-def test_a_command_that_takes_too_long_is_killed(keeper: Keeper, tmp_path: Path) -> None:
     finished = run(keeper, "sleep 60", tmp_path, timeout_s=0.2)
     assert finished.how == "timeout" and "was killed after 0.2" in finished.fault
+
+
+def test_the_end_of_a_long_output_is_kept_and_a_file_that_is_too_large_ends_the_command(
+    keeper: Keeper, tmp_path: Path
+) -> None:
+    printed = run(keeper, "seq 100000", tmp_path)
+    assert printed.output.endswith("99999\n100000\n") and len(printed.output) == 1000 and printed.truncated
+    assert not run(keeper, "head -c 100000 /dev/zero > big", tmp_path).succeeded
+    assert (tmp_path / "big").stat().st_size == 1 << 16
 
 
 def test_what_a_command_leaves_behind_is_killed_even_in_a_session_of_its_own(keeper: Keeper, tmp_path: Path) -> None:
@@ -78,11 +79,6 @@ def test_nothing_runs_on_when_its_maker_is_killed(tmp_path: Path) -> None:
 def test_a_keeper_that_is_killed_is_no_result_of_a_command(keeper: Keeper, tmp_path: Path) -> None:
     with pytest.raises(WorkerCrashed):
         run(keeper, "kill -9 $PPID; sleep 60", tmp_path)
-
-
-def test_a_file_that_is_too_large_ends_the_command(keeper: Keeper, tmp_path: Path) -> None:
-    assert not run(keeper, "head -c 100000 /dev/zero > big", tmp_path).succeeded
-    assert (tmp_path / "big").stat().st_size == 1 << 16
 
 
 def test_a_command_runs_on_the_cpus_that_it_is_given(keeper: Keeper, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -21,19 +22,14 @@ def paths(make_job: Callable[..., JobPaths]) -> JobPaths:
     return make_job(tasks=2, explore=True)
 
 
-def test_a_choice_of_an_older_version_was_not_compared_with_the_plan_as_submitted(paths: JobPaths) -> None:
-    choice = Choice(step=3, plan=NOTHING, weights=(1, 0), contenders=(0, 0), before=(0, 1), last=True)
-    formats.write(paths.choice, choice)
-    content = json.loads(paths.choice.read_text())
-    del content["ratio"], content["returned"]
-    paths.choice.write_text(json.dumps(content))
-    assert read_choice(paths, read_spec(paths)) == choice
-
-
-def test_what_a_comparison_found_is_kept(paths: JobPaths) -> None:
+def test_what_a_comparison_found_is_kept_and_a_choice_of_an_older_version_was_not_compared(paths: JobPaths) -> None:
     choice = Choice(step=3, plan=NOTHING, weights=(1, 0), contenders=(0, 0), before=(0, 1), ratio=1.02, returned=True)
     formats.write(paths.choice, choice)
     assert read_choice(paths, read_spec(paths)) == choice
+    content = json.loads(paths.choice.read_text())
+    del content["ratio"], content["returned"]
+    paths.choice.write_text(json.dumps(content))
+    assert read_choice(paths, read_spec(paths)) == replace(choice, ratio=None, returned=False)
 
 
 def test_a_job_without_a_plan_was_submitted_with_one_that_decides_nothing(paths: JobPaths) -> None:

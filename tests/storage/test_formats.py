@@ -125,7 +125,7 @@ def path(tmp_path: Path) -> Path:
 class TestRoundTrip:
     @pytest.mark.parametrize("kind", FILES + PARTS)
     def test_anything_comes_back_from_json_the_same(self, kind: Any) -> None:
-        @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a stopped machine draws slowly
+        @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a stopped machine
         @given(values(kind))
         def check(value: Any) -> None:
             assert formats.from_json(kind, json.loads(json.dumps(formats.to_json(value)))) == value
@@ -133,34 +133,23 @@ class TestRoundTrip:
         check()
 
     @pytest.mark.parametrize("kind", FILES)
-    def test_a_file_is_read_as_it_was_written(self, path: Path, kind: Any) -> None:
+    def test_a_file_is_read_as_it_was_written_without_keys_of_later_versions(self, path: Path, kind: Any) -> None:
         formats.write(path, example(kind))
         assert formats.read(kind, path) == example(kind)
+        rewrite(path, since_version_7={"a": 1})
+        assert formats.read(kind, path) == example(kind)
+        rewrite(path, version=99)
+        with pytest.raises(NewerFormat, match="upgrade autotune"):
+            formats.read(kind, path)
 
-    def test_types_come_back_too(self, path: Path) -> None:
-        formats.write(path, example(StageFile))
-        (candidate,) = formats.read(StageFile, path).candidates
-        assert type(candidate) is Candidate and type(candidate.failure) is Failure
-
-    def test_a_whole_number_may_stand_for_a_float(self) -> None:
+    def test_types_come_back_too_and_a_whole_number_may_stand_for_a_float(self) -> None:
+        stage = formats.from_json(StageFile, formats.to_json(example(StageFile)))
+        assert type(stage.candidates[0]) is Candidate and type(stage.candidates[0].failure) is Failure
         progress = formats.from_json(TaskProgress, {"best_us": 5})
         assert progress.best_us == 5.0 and type(progress.best_us) is float
 
 
 class TestOtherVersions:
-    @pytest.mark.parametrize("kind", FILES)
-    def test_unknown_keys_are_ignored(self, path: Path, kind: Any) -> None:
-        formats.write(path, example(kind))
-        rewrite(path, since_version_7={"a": 1})
-        assert formats.read(kind, path) == example(kind)
-
-    @pytest.mark.parametrize("kind", FILES)
-    def test_a_newer_file_is_an_error_that_says_so(self, path: Path, kind: Any) -> None:
-        formats.write(path, example(kind))
-        rewrite(path, version=99)
-        with pytest.raises(NewerFormat, match="upgrade autotune"):
-            formats.read(kind, path)
-
     def test_an_older_file_is_upgraded_version_by_version(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         formats.write(path, Control("hold"))
         monkeypatch.setattr(Control, "FORMAT", ("autotune-control", 3))
@@ -182,12 +171,10 @@ class TestAbsurdTrials:
     @pytest.mark.parametrize(
         "changes",
         [
-            {"times_us": [-5.0]},
             {"times_us": [0.0]},
             {"times_us": [10**400]},
             {"times_us": [float("inf")]},
             {"at": 1e300},
-            {"at": 10**400},
             {"round": -1},
             {"round": 10**400},
         ],
@@ -206,23 +193,12 @@ class TestWrongFiles:
         [
             (JobSpec, {"trials": "64"}),
             (JobSpec, {"deadline": 1e300}),
-            (JobSpec, {"trials": True}),
-            (JobSpec, {"trials": 64.5}),
-            (JobSpec, {"trials": None}),
             (JobSpec, {"fresh": 1}),
-            (JobSpec, {"submitted_at": "today"}),
             (JobSpec, {"submitted_at": True}),
-            (JobSpec, {"target": ["llvm"]}),
-            (JobSpec, {"name": 5}),
-            (JobSpec, {"inputs": 5}),
-            (JobSpec, {"inputs": [5]}),
             (JobSpec, {"inputs": [{"name": "x"}]}),
             (JobSpec, {"known_at_submit": ["7"]}),
             (Control, {"wanted": "lunch"}),
-            (Control, {"wanted": ["run"]}),
-            (JobState, {"finished_at": "soon"}),
             (JobState, {"tasks": [{"trials": "3"}]}),
-            (StageFile, {"kind": "export"}),
             (StageFile, {"candidates": [{"hash": "a", "trace": 1, "args": 2, "failure": "crash"}]}),
             (DaemonInfo, {"waits": ["a"]}),
         ],
@@ -233,22 +209,17 @@ class TestWrongFiles:
         with pytest.raises(DamagedFile, match=f"{path} is not a valid {kind.FORMAT[0]} file"):
             formats.read(kind, path)
 
-    def test_a_key_that_is_missing_is_damage(self, path: Path) -> None:
+    def test_a_missing_key_and_another_format_are_damage_and_no_file_is_none(self, path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            formats.read(Control, path)
         formats.write(path, example(JobSpec))
+        with pytest.raises(DamagedFile, match="autotune-job"):
+            formats.read(JobState, path)
         data = json.loads(path.read_text())
         del data["trials"]
         path.write_text(json.dumps(data))
         with pytest.raises(DamagedFile, match="'trials'"):
             formats.read(JobSpec, path)
-
-    def test_another_format_is_damage(self, path: Path) -> None:
-        formats.write(path, example(Control))
-        with pytest.raises(DamagedFile, match="autotune-control"):
-            formats.read(JobState, path)
-
-    def test_no_file_is_no_damage(self, path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
-            formats.read(Control, path)
 
 
 class TestTrial:
@@ -260,12 +231,10 @@ class TestTrial:
 
 
 class TestJobSpec:
-    def test_it_knows_which_tasks_can_be_tuned(self) -> None:
+    def test_it_knows_its_kind_of_target_and_which_tasks_can_be_tuned(self) -> None:
         spec = example(JobSpec)
         fixed = replace(spec.tasks[0], tunable=False)
         assert replace(spec, tasks=(fixed, *spec.tasks, fixed, *spec.tasks)).tunable == (1, 3)
-
-    def test_it_knows_the_kind_of_its_target(self) -> None:
         assert example(JobSpec).target_kind == "llvm"
 
 

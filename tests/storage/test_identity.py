@@ -26,46 +26,27 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_this_process_is_alive_and_equal_to_itself() -> None:
-    assert Identity.current().alive()
-    assert Identity.current() == Identity.of(os.getpid())
+def test_this_process_is_alive_and_neither_one_of_an_earlier_boot_nor_one_that_had_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    me = Identity.current()
+    assert me.alive() and me == Identity.of(os.getpid()) == Identity.from_json(me.to_json())
+    assert not dataclasses.replace(me, start_time=me.start_time - 1).alive()
+    assert not dataclasses.replace(me, boot_id="earlier").alive()
+    monkeypatch.setattr("socket.gethostname", lambda: "renamed")  # while it runs
+    assert me.alive()
 
 
-def test_another_process_is_alive_until_it_ends(sleeper: subprocess.Popen[bytes]) -> None:
+def test_another_process_is_alive_though_it_is_stopped_until_it_ends(sleeper: subprocess.Popen[bytes]) -> None:
     other = Identity.of(sleeper.pid)
-    assert other.alive()
     assert other != Identity.current()
-    sleeper.kill()
-    sleeper.wait()
-    assert not other.alive()
-
-
-def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
-    other = Identity.of(sleeper.pid)
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    assert other.alive()
     os.kill(sleeper.pid, signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # it has died; nobody buried it
-    assert Identity.of(sleeper.pid) == other
+    assert Identity.of(sleeper.pid) == other and not other.alive()
+    sleeper.wait()
     assert not other.alive()
-
-
-def test_a_stopped_process_is_alive(sleeper: subprocess.Popen[bytes]) -> None:
-    os.kill(sleeper.pid, signal.SIGSTOP)
-    assert Identity.of(sleeper.pid).alive()
-
-
-def test_a_reused_number_is_not_the_same_process() -> None:
-    me = Identity.current()
-    assert not dataclasses.replace(me, start_time=me.start_time - 1).alive()
-
-
-def test_a_process_of_an_earlier_boot_is_dead() -> None:
-    assert not dataclasses.replace(Identity.current(), boot_id="earlier").alive()
-
-
-def test_a_machine_may_be_renamed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    me = Identity.current()
-    monkeypatch.setattr("socket.gethostname", lambda: "renamed")
-    assert me.alive()
 
 
 def test_no_process_has_no_identity() -> None:
@@ -87,18 +68,10 @@ def test_a_command_with_blanks_and_parentheses_does_not_confuse(tmp_path: Path) 
         assert Identity.of(process.pid).start_time >= Identity.current().start_time
 
 
-def test_json_and_back() -> None:
-    me = Identity.current()
-    assert Identity.from_json(me.to_json()) == me
-
-
-@pytest.mark.parametrize("change", [{"pid": "1"}, {"pid": True}, {"host": None}, {"start_time": 1.5}, {"boot_id": 3}])
+@pytest.mark.parametrize("change", [{"pid": "1"}, {"pid": True}, {"host": None}, {"start_time": 1.5}])
 def test_json_of_something_else_is_damaged(change: dict[str, Any]) -> None:
     with pytest.raises(DamagedFile, match="not the identity of a process"):
         Identity.from_json({**Identity.current().to_json(), **change})
-
-
-def test_json_with_something_missing_is_damaged() -> None:
     with pytest.raises(DamagedFile):
         Identity.from_json({"host": "here"})
 
@@ -116,12 +89,10 @@ class TestWithoutProc:
         sleeper.wait()
         assert not other.alive()
 
-    def test_what_may_not_be_signalled_exists(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_may_not_be_signalled_exists_but_not_on_another_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(_: int, __: int) -> None:
             raise PermissionError
 
         monkeypatch.setattr(os, "kill", refuse)
         assert Identity.of(1).alive()
-
-    def test_a_process_of_another_machine_is_not_alive_here(self) -> None:
         assert not dataclasses.replace(Identity.current(), host="elsewhere").alive()

@@ -23,12 +23,9 @@ def daemon(*running: int, **more: Any) -> DaemonInfo:
     return DaemonInfo({"pid": 1}, 0.0, "interleave", running=stages, **more)
 
 
-@pytest.mark.parametrize(("wanted", "state"), [("run", "waiting"), ("hold", "held"), ("cancel", "cancelled")])
-def test_the_user_requests_a_state(wanted: Wanted, state: State) -> None:
-    assert effective_state(Control(wanted), JobState()) == state
-
-
-def test_a_retry_is_requested_until_the_daemon_has_begun_it() -> None:
+def test_the_user_requests_a_state_and_a_retry_until_the_daemon_has_begun_it() -> None:
+    wanted: tuple[Wanted, ...] = ("run", "hold", "cancel")
+    assert [effective_state(Control(one), JobState()) for one in wanted] == ["waiting", "held", "cancelled"]
     control = Control(retries=2)
     assert retry_requested(control, 1) and not retry_requested(control, 2)
     assert has_ended(control, JobState("failed", retries_seen=2))
@@ -38,13 +35,12 @@ def test_a_retry_is_requested_until_the_daemon_has_begun_it() -> None:
 @pytest.mark.parametrize("state", get_args(State))
 @pytest.mark.parametrize("wanted", get_args(Wanted))
 @pytest.mark.parametrize("retries", [0, 1])
-@pytest.mark.parametrize("served", [False, True])
-def test_commands_and_status_agree(state: State, wanted: Wanted, retries: int, served: bool) -> None:
+def test_commands_and_status_agree(state: State, wanted: Wanted, retries: int) -> None:
     """Except about a job that may run: whether it waits is for its daemon to say."""
     control = Control(wanted, retries)
     job = JobState(state)
     effective = effective_state(control, job)
-    current, _ = state_of(control, job, Service() if served else None)
+    current, _ = state_of(control, job, Service())
     if current == "waiting":
         assert effective not in ENDED and wanted == "run"
     else:
@@ -70,12 +66,9 @@ def test_a_job_that_is_to_run_is_where_its_daemon_says(
     assert state_of(Control(), state, Service.by(serving, 1)) == shown
 
 
-def test_a_job_held_for_a_reason_says_it() -> None:
-    reason = Reason("control-damaged", detail="control.json")
-    assert state_of(Control("hold", reason=reason), JobState(), None) == ("held", reason)
-
-
-def test_a_held_job_is_finishing_while_a_stage_of_it_runs() -> None:
+def test_a_held_job_is_finishing_while_a_stage_of_it_runs_and_says_why_it_is_held() -> None:
     assert state_of(Control("hold"), JobState("running"), Service.by(daemon(1), 1)) == ("held", Reason("finishing"))
     assert state_of(Control("hold"), JobState("running"), Service.by(daemon(2), 1)) == ("held", Reason("held"))
     assert state_of(Control("hold"), JobState("running"), None) == ("held", Reason("held"))
+    reason = Reason("control-damaged", detail="control.json")
+    assert state_of(Control("hold", reason=reason), JobState(), None) == ("held", reason)

@@ -28,39 +28,24 @@ def entry(hash: str, failure: Failure = CRASH, target: dict[str, object] = LLVM)
     return Quarantined(hash, target, "0abc", failure, "0001-net", 5.0)
 
 
-def test_no_file_shuts_out_nobody_and_none_is_made(path: Path) -> None:
+def test_what_is_added_comes_back_once_and_for_its_kind_of_target(path: Path) -> None:
     Quarantine(path).add([])
-    assert Quarantine(path).failures("llvm") == {}
-    assert not path.exists()
-
-
-def test_what_is_added_comes_back(path: Path) -> None:
+    assert Quarantine(path).failures("llvm") == {} and not path.exists()
     slow = Failure("build", "timeout", "killed after 20 s")
-    Quarantine(path).add([entry("a"), entry("b", slow)])
+    mistake = Failure("build", "error", "too deep")  # which does no harm
+    for _ in range(2):
+        Quarantine(path).add([entry("a"), entry("b", slow), entry("c", target={"kind": "cuda"}), entry("d", mistake)])
     assert Quarantine(path).failures("llvm") == {"a": CRASH, "b": slow}
+    assert Quarantine(path).failures("cuda") == {"c": CRASH}
+    assert len(RecordLog(path, *FORMAT).read()) == 3
     assert from_json(Quarantined, to_json(entry("a"))) == entry("a")
 
 
-def test_a_quarantine_holds_for_one_kind_of_target(path: Path) -> None:
-    Quarantine(path).add([entry("a"), entry("b", target={"kind": "cuda"})])
-    assert set(Quarantine(path).failures("cuda")) == {"b"}
-
-
-def test_a_plain_error_is_not_shut_out(path: Path) -> None:
-    Quarantine(path).add([entry("a", Failure("build", "error", "too deep"))])
-    assert Quarantine(path).failures("llvm") == {}
-
-
-def test_a_candidate_is_in_the_quarantine_once(path: Path) -> None:
-    for _ in range(2):
-        Quarantine(path).add([entry("a")])
-    assert len(RecordLog(path, *FORMAT).read()) == 1
-
-
-def test_a_damaged_line_is_passed_over(path: Path) -> None:
+def test_a_damaged_line_and_one_that_is_no_entry_are_passed_over(path: Path) -> None:
     Quarantine(path).add([entry(name) for name in "abc"])
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], lines[2].replace(b'"b"', b'"x"'), *lines[3:]]))
+    RecordLog(path, *FORMAT).append([{"hash": "d", "target": LLVM}, {**to_json(entry("e")), "failure": "bad"}])
     assert set(Quarantine(path).failures("llvm")) == {"a", "c"}
 
 
@@ -74,23 +59,14 @@ def test_a_torn_tail_costs_the_last_entry_only_and_is_cut_off_by_the_next(path: 
     assert set(Quarantine(path).failures("llvm")) == {"a", "b", "c"}
 
 
-def test_a_whole_line_that_is_no_entry_is_passed_over(path: Path) -> None:
-    Quarantine(path).add([entry("a")])
-    RecordLog(path, *FORMAT).append([{"hash": "b", "target": LLVM}, {**to_json(entry("c")), "failure": "bad"}])
-    assert set(Quarantine(path).failures("llvm")) == {"a"}
-
-
-def test_a_newer_one_is_refused(path: Path) -> None:
+def test_a_newer_one_is_refused_and_no_daemon_serves_where_it_is(workspace: Workspace) -> None:
+    """Rather than have every stage of every job fail at it."""
+    path = workspace.quarantine
     RecordLog(path, FORMAT[0], FORMAT[1] + 1).append([to_json(entry("a"))])
     with pytest.raises(NewerFormat):
         Quarantine(path).failures("llvm")
     with pytest.raises(NewerFormat):
         Quarantine(path).add([entry("b")])
-
-
-def test_a_daemon_does_not_serve_where_a_newer_autotune_did(workspace: Workspace) -> None:
-    """Rather than have every stage of every job fail at it."""
-    RecordLog(workspace.quarantine, FORMAT[0], FORMAT[1] + 1).append([{"hash": "a"}])
     with pytest.raises(NewerFormat, match="newer autotune"):
         Daemon(workspace, Config(), drain=True).run()
     assert not workspace.daemon_info.exists()

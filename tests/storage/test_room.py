@@ -36,13 +36,10 @@ def aged(path: Path, hours: float) -> Path:
     return path
 
 
-def test_a_folder_is_there_while_it_is_used(temporary: Path) -> None:
+def test_a_folder_is_there_while_it_is_used_and_a_day_longer_if_its_process_was_killed(temporary: Path) -> None:
     with scratch_folder("export") as name:
         assert Path(name).parent == temporary and "export" in name
     assert list(temporary.iterdir()) == []
-
-
-def test_what_a_killed_process_left_is_deleted_after_a_day(temporary: Path) -> None:
     old = left(25)
     young = left(23)
     (temporary / "autotune-results").mkdir()

@@ -22,25 +22,30 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "autotune" / "seal.key"
 
 
-def test_a_seal_holds_for_its_content_and_its_purpose_alone() -> None:
+def test_a_seal_holds_for_its_content_its_purpose_and_its_user_alone(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = seal("library", b"data")
     assert is_sealed("library", b"data", mark)
     assert not is_sealed("library", b"data.", mark)
     assert not is_sealed("on-end", b"data", mark)
     for other in ("", None, 5, "\u00e9", mark[:-1]):
         assert not is_sealed("library", b"data", other)
-
-
-def test_seals_of_one_user_do_not_hold_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = seal("library", b"data")
+    handed_on = user_key().decode()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     assert not is_sealed("library", b"data", mark)
+    home.unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv(seals.VARIABLE, handed_on)
+    assert is_sealed("library", b"data", mark) and not home.exists()
 
 
-def test_the_key_is_made_once_and_private(home: Path) -> None:
+def test_the_key_is_made_once_and_private_and_replaced_once_others_may_have_read_it(home: Path) -> None:
     key = user_key()
     assert home.stat().st_mode & 0o777 == 0o600 and home.parent.stat().st_mode & 0o777 == 0o700
     assert user_key() == key
+    home.chmod(0o644)
+    assert user_key() != key and home.stat().st_mode & 0o777 == 0o600
 
 
 def test_processes_that_make_the_key_at_once_have_the_same() -> None:
@@ -60,12 +65,6 @@ def test_a_torn_key_is_replaced(home: Path, content: bytes) -> None:
     assert user_key() == user_key() == home.read_bytes().hex().encode() != content.hex().encode()
 
 
-def test_a_key_that_others_may_have_read_is_replaced(home: Path) -> None:
-    before = user_key()
-    home.chmod(0o644)
-    assert user_key() != before and home.stat().st_mode & 0o777 == 0o600
-
-
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_what_is_no_file_of_this_user_is_no_key_and_the_next_place_is_taken(home: Path, kind: str) -> None:
     home.parent.mkdir(parents=True)
@@ -82,13 +81,6 @@ def test_without_a_place_there_is_one_line_that_says_what_to_do(home: Path) -> N
         path.mkdir()
     with pytest.raises(DiskProblem, match=r"set XDG_STATE_HOME: .*seal\.key"):
         user_key()
-
-
-def test_a_process_that_was_handed_a_key_uses_that(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = seal("library", b"data")
-    monkeypatch.setenv(seals.VARIABLE, user_key().decode())
-    home.unlink()
-    assert is_sealed("library", b"data", mark) and not home.exists()
 
 
 def test_a_file_has_the_digest_of_its_content(tmp_path: Path) -> None:

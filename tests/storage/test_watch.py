@@ -20,22 +20,21 @@ def quiet(folder: Path) -> FolderWatch:
     return watched
 
 
-def test_a_folder_is_read_first_and_then_no_more(tmp_path: Path) -> None:
-    watched = quiet(tmp_path)
+def test_a_new_entry_a_nudge_and_the_end_of_a_folder_are_noticed_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    watched = quiet(folder)
     assert not any(watched.changed() for _ in range(5))
-
-
-def test_a_new_entry_is_noticed(tmp_path: Path) -> None:
-    watched = quiet(tmp_path)
-    (tmp_path / "new").mkdir()
+    (folder / "new").mkdir()
     assert watched.changed()
-
-
-def test_a_nudge_is_noticed(tmp_path: Path) -> None:
-    watched = quiet(tmp_path)
-    nudge(tmp_path)
+    watched = quiet(folder)
+    nudge(folder)
     assert watched.changed()
     nudge(tmp_path / "missing")
+    watched = quiet(folder)
+    (folder / "new").rmdir()
+    folder.rmdir()
+    assert watched.changed() and watched.changed()
 
 
 def test_a_second_change_of_the_same_time_is_noticed(tmp_path: Path) -> None:
@@ -55,10 +54,3 @@ def test_a_folder_is_read_after_a_while_whatever_its_time_says(tmp_path: Path, m
     monkeypatch.setattr(watch.time, "monotonic", lambda: now + 11)
     assert watched.changed()
     assert not watched.changed()
-
-
-def test_a_folder_that_is_gone_has_changed(tmp_path: Path) -> None:
-    (tmp_path / "jobs").mkdir()
-    watched = quiet(tmp_path / "jobs")
-    (tmp_path / "jobs").rmdir()
-    assert watched.changed() and watched.changed()

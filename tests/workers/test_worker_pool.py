@@ -78,7 +78,8 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_a_stopped_worker_is_killed_at_the_limit_of_its_stage_and_replaced(make_fleet: MakeFleet) -> None:
+def test_a_stopped_or_killed_worker_costs_its_stage_and_is_replaced(make_fleet: MakeFleet) -> None:
+    """A stopped one is killed at the limit of its stage."""
     fleet = make_fleet(0)
     assert serve(fleet, 1).outcome == "failed"
     stopped = worker(fleet)
@@ -89,18 +90,13 @@ def test_a_stopped_worker_is_killed_at_the_limit_of_its_stage_and_replaced(make_
     assert "llvm worker did not answer" in report.reason
     assert gone(stopped)
     assert serve(fleet, 3).outcome == "failed"
-    assert worker(fleet) != stopped
-
-
-def test_the_signal_that_killed_a_worker_is_told(make_fleet: MakeFleet) -> None:
-    fleet = make_fleet(0)
-    serve(fleet, 1)
     killed = worker(fleet)
+    assert killed != stopped
     os.kill(killed, signal.SIGSTOP)
-    fleet.run("llvm", request(2, LIMIT_S))
+    fleet.run("llvm", request(4, LIMIT_S))
     os.kill(killed, signal.SIGKILL)
     (report,) = reports(fleet, 1)
-    assert (report.id, report.outcome) == (2, "crashed")
+    assert (report.id, report.outcome) == (4, "crashed")
     assert "llvm worker died (SIGKILL)" in report.reason
 
 

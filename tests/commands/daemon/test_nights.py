@@ -31,7 +31,7 @@ esac
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/calls"
 """
-OTHERS = "MAILTO=me\n5 4 * * 0 backup --all\n# the end, without a newline"
+OTHERS = b"MAILTO=me\n# \xe9t\xe9 in Latin-1, and a line of another system\r\n5 4 * * 0 backup --all\n# no newline"
 
 
 @pytest.fixture
@@ -93,28 +93,26 @@ class TestCron:
         done = subprocess.run(words, env=dict(wanted.environment), cwd="/", capture_output=True, text=True, check=True)
         assert '"jobs": []' in done.stdout
 
-    def test_percent_signs_are_escaped(self, tmp_path: Path) -> None:
+    def test_percent_signs_are_escaped_and_a_line_that_cron_would_cut_off_is_refused(self, tmp_path: Path) -> None:
         place = Workspace(tmp_path / "100%")
         lines = nights.cron_entries(Nights.of(place, "22:00-07:00", 5.0)).splitlines()[1:-1]
-        assert all("%" not in line.replace(r"\%", "") for line in lines)
+        assert lines and all("%" not in line.replace(r"\%", "") for line in lines)
+        long = Workspace(tmp_path / "/".join(["long" * 40] * 2))
+        with pytest.raises(BadInput, match="longer than cron reads"):
+            nights.cron_entries(Nights.of(long, "22:00-07:00", 5.0))
 
-    def test_showing_installs_nothing(self, place: Workspace, tools: Path) -> None:
-        shown = run(place, "install", "cron", "--window", "22:00-07:00")
-        assert "@reboot" in shown.stdout and "nothing was installed" in shown.stderr
-        assert not (tools / "table").exists()
-
-    @pytest.mark.parametrize("others", ["", OTHERS, OTHERS + "\n"])
-    def test_what_is_put_in_is_taken_out_exactly(self, place: Workspace, tools: Path, others: str) -> None:
+    @pytest.mark.parametrize("others", [b"", OTHERS, OTHERS + b"\n"])
+    def test_what_is_put_in_is_taken_out_exactly(self, place: Workspace, tools: Path, others: bytes) -> None:
         table = tools / "table"
         if others:
-            table.write_text(others)
+            table.write_bytes(others)
+        shown = run(place, "install", "cron", "--window", "22:00-07:00")
+        assert "@reboot" in shown.stdout and "nothing was installed" in shown.stderr
+        assert table.exists() == bool(others)
         install(place, "cron")
-        assert table.read_text().startswith(others) and "0 22 * * *" in table.read_text()
+        assert table.read_bytes().startswith(others) and b"0 22 * * *" in table.read_bytes()
         assert run(place, "uninstall", "cron").exit_code == 0
-        if others:
-            assert table.read_text() == OTHERS + "\n"
-        else:
-            assert not table.exists()
+        assert table.read_bytes() == OTHERS + b"\n" if others else not table.exists()
 
     def test_a_second_window_replaces_the_first_and_leaves_other_workspaces_alone(
         self, place: Workspace, workspace: Workspace, tools: Path
@@ -128,21 +126,14 @@ class TestCron:
         assert run(place, "uninstall", "cron").exit_code == 0
         assert (tools / "table").read_text() == other
 
-    def test_an_error_names_the_workspace_in_full(
+    def test_where_there_is_nothing_to_take_out_the_workspace_is_named_in_full(
         self, place: Workspace, tools: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(place.root)
         for system in ("cron", "systemd"):
             done = run(Workspace(Path()), "uninstall", system)
             assert isinstance(done.exception, BadState) and f"for {place.root}" in str(done.exception)
-
-    def test_the_bytes_of_others_stay_as_they_are(self, workspace: Workspace, tools: Path) -> None:
-        others = b"# \xe9t\xe9 in Latin-1, and a line of another system\r\n5 4 * * 0 backup\n"
-        (tools / "table").write_bytes(others)
-        install(workspace, "cron")
-        assert (tools / "table").read_bytes().startswith(others)
-        assert run(workspace, "uninstall", "cron").exit_code == 0
-        assert (tools / "table").read_bytes() == others
+        assert not (tools / "table").exists()
 
     def test_a_crontab_that_was_edited_in_between_is_left_alone(self, workspace: Workspace, tools: Path) -> None:
         install(workspace, "cron")
@@ -152,11 +143,6 @@ class TestCron:
             done = run(workspace, *words)
             assert isinstance(done.exception, BadInput) and "crontab -e" in str(done.exception)
         assert (tools / "table").read_text() == broken
-
-    def test_a_line_that_cron_would_cut_off_is_refused(self, tmp_path: Path) -> None:
-        place = Workspace(tmp_path / "/".join(["long" * 40] * 2))
-        with pytest.raises(BadInput, match="longer than cron reads"):
-            nights.cron_entries(Nights.of(place, "22:00-07:00", 5.0))
 
 
 class TestSystemd:
@@ -186,24 +172,14 @@ class TestSystemd:
         assert [line for line in done.stderr.splitlines() if nights.unit_name(place) in line] == []
         assert "Failed to initialize" not in done.stderr
 
-    def test_a_night_that_ends_before_the_work_is_done_is_no_failure(self, place: Workspace) -> None:
-        (line,) = [
-            line for line in nights.service(Nights.of(place, "22:00-07:00", 5.0)).splitlines() if "Success" in line
-        ]
-        fine = {DaemonRunning.exit_code, TimedOut.exit_code, 128 + signal.SIGTERM}
-        assert set(map(int, line.partition("=")[2].split())) == fine
-
-    def test_words_with_a_meaning_for_systemd_are_escaped(self, tmp_path: Path) -> None:
+    def test_a_service_escapes_its_words_and_a_night_that_ends_early_is_no_failure(self, tmp_path: Path) -> None:
         text = nights.service(Nights.of(Workspace(tmp_path / 'a%b"c'), "22:00-07:00", 5.0))
         assert f'"AUTOTUNE_WORKSPACE={tmp_path}/a%%b\\"c"' in text
         assert f'WorkingDirectory={tmp_path}/a%%b"c' in text
         assert "TimeoutStopSec=35" in text
-
-
-@pytest.mark.parametrize("system", ["cron", "systemd"])
-def test_nothing_to_take_out_is_said(place: Workspace, tools: Path, system: str) -> None:
-    done = run(place, "uninstall", system)
-    assert done.exit_code != 0 and not (tools / "table").exists()
+        (line,) = [line for line in text.splitlines() if "Success" in line]
+        fine = {DaemonRunning.exit_code, TimedOut.exit_code, 128 + signal.SIGTERM}
+        assert set(map(int, line.partition("=")[2].split())) == fine
 
 
 @pytest.mark.parametrize(

@@ -35,28 +35,6 @@ def only(workspace: Workspace) -> JobReport:
     return job
 
 
-def test_the_numbers_are_those_of_status(workspace: Workspace, tuned: JobPaths) -> None:
-    job = only(workspace)
-    (shown,) = snapshot(workspace)
-    assert job.latency_ms == shown.latency_ms == job.latency[-1].latency_ms == 1.0
-    for task, status in zip(job.tasks, shown.tasks, strict=True):
-        assert (task.trials, task.best_us, task.share, task.gflops) == (
-            status.trials, status.best_us, status.share, status.gflops)  # fmt: skip
-    assert [task.share for task in job.tasks] == [0.5, 0.5]
-    assert [task.gflops for task in job.tasks] == [1000.0, 2000.0]
-
-
-def test_trials_failures_stages_and_exports_are_read(workspace: Workspace, tuned: JobPaths) -> None:
-    job = only(workspace)
-    assert job.trials == 48
-    assert [(item.stage, item.kind, item.count) for item in job.failures] == [("build", "timeout", 3)]
-    assert [run.succeeded for run in job.stages] == [True] * 6 + [False]
-    assert (job.stages[1].began, job.stages[1].seconds, job.stages[1].cpus) == (2.0, 4.0, (0, 1))
-    assert job.references is not None
-    assert job.references.named == {"exported library": 2.0, "ONNX Runtime": 2.5, "untuned": 40.0}
-    assert job.tasks[0].knobs[0].importance == pytest.approx(1.0)
-
-
 def test_a_workspace_copied_elsewhere_says_the_same(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
     copy = Workspace(tmp_path / "elsewhere")
     shutil.copytree(workspace.root, copy.root)
@@ -65,20 +43,36 @@ def test_a_workspace_copied_elsewhere_says_the_same(workspace: Workspace, tuned:
     assert after["jobs"] == before["jobs"] and after["workspace"] == str(copy.root)
 
 
-def test_reading_changes_nothing(workspace: Workspace, tuned: JobPaths) -> None:
+def test_a_report_has_the_numbers_of_status_and_changes_nothing(workspace: Workspace, tuned: JobPaths) -> None:
     before = {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")}
     only(workspace)
     assert {path: path.stat().st_mtime_ns for path in workspace.root.rglob("*")} == before
+    job = only(workspace)
+    (shown,) = snapshot(workspace)
+    assert job.latency_ms == shown.latency_ms == job.latency[-1].latency_ms == 1.0
+    for task, status in zip(job.tasks, shown.tasks, strict=True):
+        assert (task.trials, task.best_us, task.share, task.gflops) == (
+            status.trials, status.best_us, status.share, status.gflops)  # fmt: skip
+    assert [task.share for task in job.tasks] == [0.5, 0.5]
+    assert [task.gflops for task in job.tasks] == [1000.0, 2000.0]
+    assert job.trials == 48
+    assert [(item.stage, item.kind, item.count) for item in job.failures] == [("build", "timeout", 3)]
+    assert [run.succeeded for run in job.stages] == [True] * 6 + [False]
+    assert (job.stages[1].began, job.stages[1].seconds, job.stages[1].cpus) == (2.0, 4.0, (0, 1))
+    assert job.references is not None
+    assert job.references.named == {"exported library": 2.0, "ONNX Runtime": 2.5, "untuned": 40.0}
+    assert job.tasks[0].knobs[0].importance == pytest.approx(1.0)
+    (told,) = to_json(gather(workspace, [tuned], NOW))["jobs"]
+    assert told["forecast"]["hour"]["trials"] > 1000 and told["forecast"]["latency_ms"] == 1.0
 
 
-def test_a_new_job_has_a_report(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    make_job()
+def test_a_new_job_has_a_report_and_one_that_cannot_be_read_says_why(
+    workspace: Workspace, make_job: Callable[..., JobPaths]
+) -> None:
+    paths = make_job()
     job = only(workspace)
     assert (job.latency_ms, job.latency, job.references, job.stages, job.trials) == (None, (), None, (), 0)
-
-
-def test_a_job_that_cannot_be_read_says_why(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
-    make_job().spec.unlink()
+    paths.spec.unlink()
     job = only(workspace)
     assert job.settings is None and "spec.json is missing" in job.job.reason
 
@@ -116,24 +110,16 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
 
 
 @pytest.mark.parametrize("seconds", [90.0, 1234567.5, 3.6e12, 1e-9])
-def test_the_command_that_repeats_a_job_has_all_digits_of_its_ends(
+def test_the_command_that_repeats_a_job_has_all_digits_of_its_ends_and_names_boards(
     workspace: Workspace, make_job: Callable[..., JobPaths], seconds: float
 ) -> None:
-    make_job(within_s=seconds, stop_at_ms=seconds, values={"sr": 1234567.0})
+    make_job(within_s=seconds, stop_at_ms=seconds, values={"sr": 1234567.0}, board="phone")
     settings = only(workspace).settings
-    assert settings is not None
+    assert settings is not None and "--target phone " in settings.commands[0]
     words = shlex.split(settings.commands[0])
     given = dict(itertools.pairwise(words))
     assert parse_duration(given["--within"]) == seconds and parse_latency(given["--stop-at"]) == seconds
     assert given["--value"] == "sr=1234567"
-
-
-def test_the_command_that_repeats_a_job_for_boards_names_them(
-    workspace: Workspace, make_job: Callable[..., JobPaths]
-) -> None:
-    make_job(board="phone")
-    settings = only(workspace).settings
-    assert settings is not None and "--target phone " in settings.commands[0]
 
 
 def test_a_report_as_json_has_the_documented_keys(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:

@@ -41,28 +41,19 @@ def spec(weights: tuple[int, ...], fresh: bool = False, measured: tuple[int, ...
     )
 
 
-def test_the_curve_begins_when_every_task_has_a_time() -> None:
+def test_the_curve_goes_from_where_every_task_has_a_time_to_the_last_trial() -> None:
     tasks = [TaskTrials((trial(3000.0, 110), trial(2000.0, 140))), TaskTrials((trial(None, 120), trial(500.0, 130)))]
     assert latency_curve(spec((1, 2)), tasks) == (LatencyPoint(30, 3, 4.0), LatencyPoint(40, 4, 3.0))
-
-
-def test_a_curve_ends_at_the_last_trial_though_that_was_no_better() -> None:
     tasks = [TaskTrials((trial(3000.0, 110), trial(3500.0, 140)))]
     assert latency_curve(spec((1,)), tasks) == (LatencyPoint(10, 1, 3.0), LatencyPoint(40, 2, 3.0))
-
-
-def test_a_task_that_never_had_a_time_does_not_hold_it_up() -> None:
     tasks = [TaskTrials((trial(3000.0, 110),)), TaskTrials((trial(None, 105),))]
     assert latency_curve(spec((1, 1)), tasks) == (LatencyPoint(10, 2, 3.0),)
 
 
-def test_what_was_known_at_the_submission_stands_at_its_start() -> None:
+def test_what_was_known_stands_at_the_start_and_counts_unless_the_job_is_fresh() -> None:
     task = split(spec((1,), fresh=True, measured=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
     assert latency_curve(spec((1,)), [task]) == (LatencyPoint(0, 0, 3.0), LatencyPoint(10, 1, 2.0))
     assert task.curve() == (BestPoint(1, 3000.0), BestPoint(2, 2000.0))
-
-
-def test_a_job_that_is_not_fresh_counts_what_was_known() -> None:
     task = split(spec((1,), measured=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
     assert len(task.counted) == 2
 

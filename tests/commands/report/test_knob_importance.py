@@ -17,8 +17,10 @@ TILE = "conv2d loop 1, tile of 2"
 CATEGORY = "one of 0, 16, 64"
 
 
-def test_a_decision_is_named_by_what_it_decides(make_trial: Make) -> None:
+def test_a_decision_is_named_by_what_it_decides_and_a_few_trials_say_nothing(make_trial: Make) -> None:
     assert decisions(make_trial(0, 2, 5.0, 0.0, tile=8).trace) == {TILE: "8x8", CATEGORY: "64"}
+    trials: list[Trial] = [make_trial(0, n, 1000.0 + n, n, 1 + n % 2) for n in range(15)]
+    assert importance(trials) == ()
 
 
 @pytest.mark.parametrize("trace", [None, [], "x", [[["GetLoops"]], []], [[], [[7, 1]]], [[["SampleCategorical"]], 3]])
@@ -44,11 +46,6 @@ def test_many_values_alone_explain_nothing(make_trial: Make) -> None:
         ]
         importances.append(importance(trials)[0].importance)
     assert statistics.mean(importances) < 0.1
-
-
-def test_few_trials_say_nothing(make_trial: Make) -> None:
-    trials: list[Trial] = [make_trial(0, n, 1000.0 + n, n, 1 + n % 2) for n in range(15)]
-    assert importance(trials) == ()
 
 
 def test_the_trials_have_their_values_of_knobs_the_fastest_first(make_trial: Make) -> None:

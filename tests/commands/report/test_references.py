@@ -20,14 +20,11 @@ def test_an_export_is_recalled_by_the_names_that_people_know(tuned: JobPaths) ->
     assert (references.threads, references.exported_at, references.untuned_ms) == (4, 5.0, None)
 
 
-def test_without_an_export_or_with_a_damaged_file_there_is_none(tuned: JobPaths) -> None:
+def test_of_no_export_and_of_a_damaged_file_nothing_is_recalled_and_a_newer_one_is_an_error(tuned: JobPaths) -> None:
     tuned.exported.write_text("?")
     assert recall(tuned) is None
     tuned.exported.unlink()
     assert recall(tuned) is None
-
-
-def test_a_newer_file_is_an_error(tuned: JobPaths) -> None:
     tuned.exported.write_text('{"format": "autotune-exported", "version": 2}')
     with pytest.raises(NewerFormat):
         recall(tuned)

@@ -70,14 +70,13 @@ def test_what_makes_no_sense_is_refused(
         run(workspace, *words)
 
 
-def test_a_file_in_place_of_the_folder_of_tables_stays(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_of_tables_stays_and_a_folder_that_is_not_there_is_named(
+    workspace: Workspace, tuned: JobPaths, tmp_path: Path
+) -> None:
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(BadInput, match="give a folder"):
         run(workspace, "1", "--csv", str(tmp_path / "mine"))
     assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_a_folder_that_is_not_there_is_named(workspace: Workspace, tuned: JobPaths, tmp_path: Path) -> None:
     with pytest.raises(DiskProblem, match="nowhere"):
         run(workspace, "1", "--html", str(tmp_path / "nowhere" / "page.html"))
 

@@ -14,9 +14,6 @@ def test_the_layers_in_floats_are_listed_beside_the_models_that_were_measured() 
     assert floats.says.startswith("1 of 4 layers stay in float32")
     assert floats.rows == (("conv1", 0.7, 0.3, 0.1),)
     assert precision.rows == ((0, 40.0, 0.9, 60.0), (1, 50.0, 0.1, 99.0))
-
-
-def test_a_job_with_all_layers_in_bytes_has_no_such_section() -> None:
     assert _mixed(Quantisation(10, 0.1, 0.99)) == _mixed(None) == ()
 
 

@@ -22,25 +22,18 @@ def test_a_number_or_auto(text: str, trials: object) -> None:
     assert parse_trials(text) == trials
 
 
-@pytest.mark.parametrize("text", ["", "-1", "many", "1.5", "1e3", " 7", "٣", "1234567890"])
+@pytest.mark.parametrize("text", ["", "-1", "1.5", " 7", "٣", "1234567890"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="give a number of trials, or auto"):
         parse_trials(text)
 
 
-def test_a_number_is_kept_to_and_goes_before_that_of_the_workspace() -> None:
+def test_a_number_is_kept_to_and_without_one_it_follows_from_the_tasks_that_can_be_tuned() -> None:
     assert trials_of(TuningOptions(trials=7), 9, TASKS, (500, 0, 500)) == (7, False)
     assert trials_of(TuningOptions(), 9, TASKS, (0, 0, 0)) == (9, False)
-
-
-def test_without_a_number_it_follows_from_the_tasks_that_can_be_tuned() -> None:
     trials, automatic = trials_of(TuningOptions(), AUTO, TASKS, (0, 0, 0))
     assert automatic and trials > trials_of(TuningOptions(), AUTO, TASKS[:2], (0, 0))[0] > 0
-
-
-def test_auto_goes_before_the_number_of_the_workspace() -> None:
-    automatic = trials_of(TuningOptions(), AUTO, TASKS, (0, 0, 0))
-    assert trials_of(TuningOptions(trials=AUTO), 9, TASKS, (0, 0, 0)) == automatic
+    assert trials_of(TuningOptions(trials=AUTO), 9, TASKS, (0, 0, 0)) == (trials, True)
 
 
 def test_known_trials_count_unless_the_job_is_fresh() -> None:

@@ -65,11 +65,6 @@ def submit(folder: Path, space: Path, *words: str) -> int:
     return _run(["--workspace", str(folder), "submit", str(space), *words])
 
 
-def spec_of(folder: Path) -> JobSpec:
-    (job,) = Workspace(folder).job_list()
-    return read(JobSpec, job.spec)
-
-
 def test_every_option_is_of_any_job_or_of_models() -> None:
     assert sorted(OF_ANY_JOB | OF_MODELS) == sorted(name for name, _ in declared(TuningOptions))
 
@@ -91,27 +86,16 @@ def test_an_option_of_any_job_is_taken(folder: Path, space: Path, name: str) -> 
     assert len(Workspace(folder).job_list()) == 1
 
 
-def test_a_strategy_of_models_in_the_settings_does_not_reach_commands(
-    folder: Path, space: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "autotune.toml").write_text('[search]\nstrategy = "evolutionary"\n')
-    assert submit(folder, space) == 0
-    assert spec_of(folder).strategy == strategies.DEFAULT
-    assert f"commands are tuned with {strategies.DEFAULT}" in capsys.readouterr().err
-
-
-def test_a_strategy_in_the_settings_is_that_of_commands_as_well(
-    folder: Path, space: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "autotune.toml").write_text('[search]\nstrategy = "genetic"\n')
-    assert submit(folder, space, "--json") == 0
-    assert spec_of(folder).strategy == "genetic"
-    assert json.loads(capsys.readouterr().out)["name"] == "space"
-
-
-def test_a_strategy_of_models_on_the_command_line_is_refused(
+def test_a_strategy_in_the_settings_is_that_of_commands_unless_it_is_one_of_models(
     folder: Path, space: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert submit(folder, space, "--strategy", "evolutionary") == 2
     assert "--strategy evolutionary works on schedules of TVM" in capsys.readouterr().err
     assert not Workspace(folder).job_list()
+    for given, taken in (("evolutionary", strategies.DEFAULT), ("genetic", "genetic")):
+        (folder / "autotune.toml").write_text(f'[search]\nstrategy = "{given}"\n')
+        assert submit(folder, space, "--json", "--name", f"{given}-job") == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["name"] == f"{given}-job"
+        assert (f"commands are tuned with {strategies.DEFAULT}" in said.err) == (given != taken)
+        assert read(JobSpec, Workspace(folder).job_list()[-1].spec).strategy == taken

@@ -20,10 +20,8 @@ from autotune.options import TuningOptions, check_numbers
         ("seed", -1),
         ("seed", 2**63),
         ("trials_per_round", 10**9),
-        ("trials_per_round", 10**400),
-        ("trials", -5),
-        ("trials", 0),
         ("trials_per_round", 0),
+        ("trials", 0),
         ("trials", 10**9),
     ],
 )

@@ -31,11 +31,7 @@ from autotune.storage.formats import ShapeBinding
     ("text", "name", "shape", "dtype"),
     [
         ("x=1x3x224x224", "x", (1, 3, 224, 224), ""),
-        ("ids=1x128:int64", "ids", (1, 128), "int64"),
-        ("x=7", "x", (7,), ""),
-        ("x=scalar", "x", (), ""),
         ("x=scalar:float32", "x", (), "float32"),
-        ("mask=1x8:bool", "mask", (1, 8), "bool"),
         ("a=b=1x2", "a=b", (1, 2), ""),
         ("input:0=1x2", "input:0", (1, 2), ""),
         ("my input.1=1x2:uint8", "my input.1", (1, 2), "uint8"),
@@ -49,19 +45,16 @@ def test_a_name_a_shape_and_perhaps_a_type(text: str, name: str, shape: tuple[in
     "text",
     [
         "",
-        "x",
         "x=",
         "=1x2",
         "1x2",
         "x=1x",
         "x=x1",
-        "x=1xx2",
         "x=-1x2",
         "x=1.5",
         "x=1x2:",
         "x=1x2:32",
         "x=1,",
-        "x=,1",
         "x=1:f,2",
         "x=Nx3",
         "x=٣",
@@ -74,18 +67,9 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
         parse_inputs([text])
 
 
-@pytest.mark.parametrize("text", ["x=0", "x=1x0x3"])
-def test_a_dimension_of_zero_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="a dimension of zero"):
-        parse_inputs([text])
-
-
-def test_there_may_be_several_inputs_or_none() -> None:
+def test_there_may_be_several_inputs_or_none_and_a_wrong_one_is_named() -> None:
     assert list(parse_inputs(["a=1", "b=2:int32"])) == ["a", "b"]
     assert parse_inputs([]) == {}
-
-
-def test_a_wrong_input_among_right_ones_is_named() -> None:
     with pytest.raises(BadInput, match="'b'"):
         parse_inputs(["a=1", "b"])
 
@@ -115,26 +99,29 @@ def test_what_is_no_file_is_refused_at_once(
         preview(Submission(tmp_path / "model.onnx"), Config(), print)
 
 
-def test_dimensions_by_name():
-    assert parse_dims(["batch=1", "p2o.DynamicDimension.0=32"]) == {"batch": (1,), "p2o.DynamicDimension.0": (32,)}
-
-
 @pytest.mark.parametrize(
-    "text", ["batch", "=1", "batch=", "batch=x", "batch=1.5", "batch=1x2", "batch=1,", "b=1_0", "b= 2", "b=٣"]
+    "text", ["batch", "=1", "batch=", "batch=1.5", "batch=1x2", "batch=1,", "b=1_0", "b= 2", "b=٣"]
 )
 def test_a_dimension_that_is_no_number_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as batch=1"):
         parse_dims([text])
 
 
-@pytest.mark.parametrize("text", ["batch=0", "batch=-1", "batch=2,0"])
-def test_a_dimension_below_one_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="at least 1"):
-        parse_dims([text])
+@pytest.mark.parametrize(
+    ("parse", "text", "says"),
+    [
+        (parse_dims, "batch=0", "at least 1"),
+        (parse_dims, "batch=2,-1", "at least 1"),
+        (parse_inputs, "x=1x0x3", "a dimension of zero"),
+    ],
+)
+def test_a_dimension_below_one_is_refused(parse: Callable[[list[str]], object], text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        parse([text])
 
 
-@pytest.mark.parametrize("text", ["a=nan", "a=inf", "a=1,-inf", "a=1e999"])
-def test_a_value_that_no_file_can_hold_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["a=nan", "a=1,-inf", "a=1e999", "sr", "=1", "sr=", "sr=fast", "sr=1,,2", "sr=,"])
+def test_a_value_that_is_no_number_or_that_no_file_can_hold_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as sr=16000"):
         parse_values([text])
 
@@ -152,14 +139,11 @@ def test_a_name_that_is_given_twice_is_refused(parse: Callable[[list[str]], obje
         parse(texts)
 
 
-def test_values_by_name():
-    assert parse_values(["sr=16000", "fmin=-0.5"]) == {"sr": 16000, "fmin": -0.5}
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
         ("a=1", 1.0),
+        ("a=-0.5", -0.5),
         ("a=1,2.5", [1.0, 2.5]),
         ("a=3,", [3.0]),
         ("a=[]", []),
@@ -172,14 +156,9 @@ def test_a_value_may_be_a_list_and_is_written_as_it_is_read(text: str, value: Co
     assert parse_values([f"a={value_text(value)}"]) == {"a": value}
 
 
-@pytest.mark.parametrize("text", ["sr", "=1", "sr=", "sr=fast", "sr=1,,2", "sr=,"])
-def test_a_value_that_is_no_number_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(BadInput, match="is not of the form NAME=NUMBER, such as sr=16000"):
-        parse_values([text])
-
-
 class TestSeveralShapes:
     def test_are_separated_by_commas(self) -> None:
+        assert parse_dims(["n=1", "p2o.DynamicDimension.0=32"]) == {"n": (1,), "p2o.DynamicDimension.0": (32,)}
         assert parse_dims(["sequence=32,128"]) == {"sequence": (32, 128)}
         x = parse_inputs(["x=1x3,4x3:float16"])["x"]
         assert x == (InputSpec("x", (1, 3), "float16"), InputSpec("x", (4, 3), "float16"))
@@ -189,16 +168,12 @@ class TestSeveralShapes:
         with pytest.raises(BadInput, match="has the same value twice"):
             parse([text])
 
-    def test_combine_and_are_named_by_what_varies(self) -> None:
+    def test_combine_are_named_by_what_varies_and_are_sixteen_at_most(self) -> None:
         bindings = shape_bindings(parse_inputs(["y=1x2,3x2"]), parse_dims(["n=8,16", "batch=1"]))
         assert [binding.name for binding in bindings] == ["n=8,y=1x2", "n=16,y=1x2", "n=8,y=3x2", "n=16,y=3x2"]
         assert bindings[1].dims == {"batch": 1, "n": 16} and bindings[1].inputs == (InputSpec("y", (1, 2), ""),)
-
-    def test_a_single_one_is_main(self) -> None:
         assert shape_bindings({}, {}) == (ShapeBinding("main", (), {}),)
         assert [binding.name for binding in shape_bindings(parse_inputs(["x=1"]), parse_dims(["n=8"]))] == ["main"]
-
-    def test_are_sixteen_at_most(self) -> None:
         assert len(shape_bindings({}, {"a": tuple(range(1, 5)), "b": tuple(range(1, 5))})) == 16
         with pytest.raises(BadInput, match="give 17 combinations of shapes; a job takes 16 at most"):
             shape_bindings({}, {"a": tuple(range(1, 18))})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune import strategies
+from autotune.cli import _run
 from autotune.commands.submit.publish import Submission, strategy_and_sampler
 from autotune.config import Config, load_config
 from autotune.errors import BadInput
@@ -24,26 +23,22 @@ def chosen(strategy=None, sampler=None, search=None):
     )
 
 
-def test_by_default_the_one_that_is_the_default_everywhere():
-    assert chosen() == (strategies.DEFAULT, "greedy")
-
-
 def test_the_command_line_goes_before_the_settings_and_these_before_the_strategys_own():
     assert chosen(strategy="chameleon") == ("chameleon", "adaptive")
     assert chosen(strategy="annealing") == ("annealing", "greedy")
     assert chosen("genetic", "adaptive", {"strategy": "random", "sampler": "greedy"}) == ("genetic", "adaptive")
     assert chosen(strategy="chameleon", sampler="greedy") == ("chameleon", "greedy")
+    assert chosen() == (strategies.DEFAULT, "greedy")
 
 
 @pytest.mark.parametrize(("words", "fault"), [
     (["--strategy", "anealing"], "[search] strategy: no strategy 'anealing'; there are evolutionary, beam, random"),
     (["--sampler", "best"], "--sampler 'best': there are greedy, adaptive"),
 ])  # fmt: skip
-def test_what_there_is_not_is_one_line_before_the_model_is_read(tmp_path, words, fault):
-    command = [sys.executable, "-m", "autotune", "--workspace", str(tmp_path), "submit", "no.onnx", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert fault in done.stderr and len(done.stderr.splitlines()) == 1
+def test_what_there_is_not_is_one_line_before_the_model_is_read(tmp_path, capsys, words, fault):
+    assert _run(["--workspace", str(tmp_path), "submit", "no.onnx", *words]) == 2
+    said = capsys.readouterr().err
+    assert fault in said and len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 

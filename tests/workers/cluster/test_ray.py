@@ -175,6 +175,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_node_with_other_versions_is_refused_by_name_and_the_job_waits(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths], tmp_path: Path
 ) -> None:
@@ -208,33 +209,51 @@ def nodes_shown(workspace: Workspace) -> tuple[Any, ...]:
     return daemon.nodes if daemon else ()
 
 
-def test_nodes_die_and_come_in_the_middle_and_every_trial_is_measured_once(
+def test_nodes_die_come_and_are_drained_in_the_middle_and_every_trial_is_measured_once(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
+    """One that dies loses what it was at; one that Ray will take away ends its stages and gets no more."""
     nodes.only("n1", "n2")
     on_ray()
-    jobs = [make_job(1, "net", tasks=2, target=SIMULATED, trials=64)]
+    job = make_job(1, "net", tasks=2, target=SIMULATED, trials=5000)  # more than are ever measured here
+    drained: list[float] = []
+    losses: list[StageFailed] = []
+
+    def done_on(name: str, since: float = 0.0) -> list[StageDone]:
+        ended = [event for event in read(job.journal) if isinstance(event, StageDone)]
+        return [event for event in ended if event.summary["node"] == name and event.began >= since]
+
+    def lost() -> list[StageFailed]:
+        return [event for event in read(job.journal) if isinstance(event, StageFailed)]
+
+    def is_shown(name: str, state: str) -> bool:
+        return any((node.name, node.state) == (name, state) for node in nodes_shown(workspace))
 
     def disturb() -> None:
-        for gone, new in (("n1", "n3"), ("n2", "n4")):
-            before = len(hashes(workspace, 2))
-            wait_for(lambda before=before: len(hashes(workspace, 2)) >= before + 10)  # type: ignore[misc]
-            nodes.kill(gone)
-            nodes.add(new)
+        try:
+            wait_for(lambda: bool(done_on("n1") and done_on("n2")))
+            nodes.kill("n1")
+            nodes.add("n3")
+            wait_for(lambda: is_shown("n3", "serving") and bool(lost()))
+            nodes.drain("n2")
+            wait_for(lambda: is_shown("n2", "draining"))
+            drained.append(time.time())
+            wait_for(lambda: bool(done_on("n3", since=drained[0])))
+            losses.extend(lost())
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
 
     thread = meanwhile(disturb)
-    assert serve(workspace) == 0
+    assert serve(workspace, until_s=2 * LIMIT_S) == 130
     thread.join()
-    assert [state(job).state for job in jobs] == ["done"]
+    assert drained and not done_on("n2", since=drained[0])
     measured = hashes(workspace, 2)
-    assert len(measured) == len(set(measured)) >= 64
-    events = list(read(jobs[0].journal))
-    assert {"n3", "n4"} & {event.summary["node"] for event in events if isinstance(event, StageDone)}
-    losses = [event for event in events if isinstance(event, StageFailed)]
+    assert len(measured) == len(set(measured)) > 8
     assert losses and {event.outcome for event in losses} == {"lost"}
-    assert any("node n1" in event.detail for event in losses)
+    assert all("node n1" in event.detail for event in losses)
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
@@ -261,6 +280,7 @@ def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers
     assert len(measured) == len(set(measured)) == 32
 
 
+@pytest.mark.slow
 def test_a_node_that_is_slow_is_named_with_what_it_is_slow_at(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
@@ -283,6 +303,7 @@ def test_a_node_that_is_slow_is_named_with_what_it_is_slow_at(
     assert told["n5"] == {} and told["slow"].keys() == {"measure"}
 
 
+@pytest.mark.slow
 def test_a_cluster_can_be_reached_through_its_client_server(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
@@ -297,32 +318,7 @@ def test_a_cluster_can_be_reached_through_its_client_server(
     assert {event.summary["node"] for event in read(job.journal) if isinstance(event, StageDone)} == {"n5"}
 
 
-def test_a_node_that_is_drained_ends_its_stages_and_gets_no_more(
-    nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
-) -> None:
-    nodes.only("d1", "n5")
-    on_ray()
-    job = make_job(1, "net", tasks=2, target=SIMULATED, trials=64)
-    drained: list[float] = []
-
-    def done_on(name: str, since: float = 0.0) -> list[StageDone]:
-        ended = [event for event in read(job.journal) if isinstance(event, StageDone)]
-        return [event for event in ended if event.summary["node"] == name and event.began >= since]
-
-    def drain() -> None:
-        wait_for(lambda: len(done_on("d1")) >= 3)
-        nodes.drain("d1")
-        wait_for(lambda: any((node.name, node.state) == ("d1", "draining") for node in nodes_shown(workspace)))
-        drained.append(time.time())
-
-    thread = meanwhile(drain)
-    assert serve(workspace) == 0
-    thread.join()
-    assert state(job).state == "done"
-    assert not done_on("d1", since=drained[0]) and done_on("n5", since=drained[0])
-    assert not any(isinstance(event, StageFailed) for event in read(job.journal))
-
-
+@pytest.mark.slow
 def test_a_bridge_that_is_killed_is_started_again(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
@@ -344,6 +340,7 @@ def test_a_bridge_that_is_killed_is_started_again(
     assert any(isinstance(event, StageFailed) and event.outcome == "lost" for event in read(job.journal))
 
 
+@pytest.mark.slow
 def test_the_same_trials_as_on_this_machine(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
@@ -395,6 +392,7 @@ def add_pinned(nodes: Nodes, name: str, cpu: int, **more: Any) -> None:
         pin(os.sched_setaffinity, 0, before).result()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each of the two nodes needs a CPU")
 def test_a_real_task_is_measured_on_cpus_of_its_model_and_built_on_any(
     nodes: Nodes, workspace: Workspace, convolution: Callable[..., Path], tmp_path: Path
@@ -424,6 +422,7 @@ def test_a_real_task_is_measured_on_cpus_of_its_model_and_built_on_any(
     assert any(event.kind == "measure" and event.summary["verified"] for event in done)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each of the two nodes needs a CPU")
 def test_boards_are_measured_on_from_the_node_that_has_them(
     nodes: Nodes, workspace: Workspace, convolution: Callable[..., Path], tmp_path: Path, lab: Lab

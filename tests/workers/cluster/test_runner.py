@@ -43,26 +43,22 @@ def test_ray_must_be_installed(workspace: Workspace, monkeypatch: pytest.MonkeyP
         ClusterRunner(workspace, load_config(workspace.config))
 
 
-def test_addresses_of_rays_client_need_the_client(
-    workspace: Workspace, ray: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+def test_the_settings_of_a_cluster_are_looked_at_before_anything_is_started(
+    workspace: Workspace, ray: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ray("")
-    with workspace.config.open("a") as file:
-        file.write('[cluster]\nengine = "ray"\naddress = "ray://127.0.0.1:10001"\n')
-    find = importlib.util.find_spec
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "grpc" else find(name))
-    with pytest.raises(ConfigError, match=r"ray://.* pip install 'ray\[client\]'"):
-        ClusterRunner(workspace, load_config(workspace.config))
-
-
-def test_logs_that_devices_answer_from_must_be_in_the_workspace(
-    workspace: Workspace, ray: Callable[[str], None], tmp_path: Path
-) -> None:
-    ray("")
+    text = workspace.config.read_text() + '[cluster]\nengine = "ray"\naddress = "{}"\n'
+    workspace.config.write_text(text.format("first:6379"))
+    assert ClusterRunner(workspace, load_config(workspace.config)).trouble() == "connecting to Ray at first:6379"
     (tmp_path / "recorded.jsonl").touch()
     with workspace.config.open("a") as file:
         file.write('[devices.gpu0]\nkind = "simulated"\ntrials = "../recorded.jsonl"\n')
     with pytest.raises(ConfigError, match=r"\[devices.gpu0\] trials: .* in the workspace"):
+        ClusterRunner(workspace, load_config(workspace.config))
+    workspace.config.write_text(text.format("ray://127.0.0.1:10001"))
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "grpc" else find(name))
+    with pytest.raises(ConfigError, match=r"ray://.* pip install 'ray\[client\]'"):
         ClusterRunner(workspace, load_config(workspace.config))
 
 
@@ -129,13 +125,6 @@ def test_a_bridge_that_cannot_be_started_is_not_taken_for_a_problem_of_the_disk_
         assert runner.descriptors()
     finally:
         runner.stop()
-
-
-def test_while_nothing_answers_the_address_is_named(workspace: Workspace, ray: Callable[[str], None]) -> None:
-    ray("")
-    with workspace.config.open("a") as file:
-        file.write('[cluster]\nengine = "ray"\naddress = "first:6379"\n')
-    assert ClusterRunner(workspace, load_config(workspace.config)).trouble() == "connecting to Ray at first:6379"
 
 
 def test_a_bridge_whose_log_cannot_be_written_is_tried_again(workspace: Workspace, ray: Callable[[str], None]) -> None:

@@ -1,0 +1,34 @@
+"""A stage file that does not fit its name or its job is damage, and no other round's work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autotune.errors import DamagedFile
+from autotune.storage import formats
+from autotune.storage.formats import Candidate, StageFile, TaskSpec
+from autotune.storage.job_files import read_spec, read_stage
+from autotune.storage.paths import JobPaths
+
+TUNED = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
+FIXED = TaskSpec("reshape", "f" * 16, 1, "1x8", 0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        (StageFile(0, 3, "search"), "it says task 0 round 3"),
+        (StageFile(1, 0, "search"), "it says task 1 round 0"),
+        (StageFile(0, 0, "measure", (Candidate("ab", [], [], "../x.so"),)), "'../x.so' is no library of this round"),
+    ],
+)
+def test_a_stage_file_that_is_not_what_its_name_says_is_damaged(
+    make_job: Callable[..., JobPaths], file: StageFile, says: str
+) -> None:
+    paths = make_job(tasks=(TUNED, FIXED), known_at_submit=(0, 0))
+    path = paths.stage(file.task, 0)
+    formats.write(path, file)
+    with pytest.raises(DamagedFile, match=says):
+        read_stage(paths, path, read_spec(paths))
