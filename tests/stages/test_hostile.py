@@ -31,7 +31,7 @@ from ..hostile import in_a_child
 
 SETTINGS = """
 [measure]
-timeout_s = 1.5
+timeout_s = 3.0
 repeats = 2
 min_repeat_ms = 1
 threads = 1
@@ -123,28 +123,27 @@ def job(workspace: Workspace, make_job: Callable[..., JobPaths], libraries: Call
     return Job(workspace, make_job(tasks=1), libraries)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "reason"),
-    [
-        ("hang", "timeout", "killed after 1.5 s"),
-        ("segfault", "crash", "killed by SIGSEGV"),
-        ("abort", "crash", "killed by SIGABRT"),
-        ("eater", "memory", "MiB of memory; killed"),
-        ("glutton", "memory", "MiB of memory; killed"),
-        ("wrong", "wrong", "output 1 is wrong: relative error 0.005"),
-        ("unfinished", "wrong", "output 1 is wrong"),
-        ("beyond", "wrong", "wrote beyond the bounds of argument 1"),
-        ("input", "wrong", "changed argument 0, which is an input"),
-    ],
-)
-def test_a_bad_kernel_is_a_failed_trial_in_quarantine_and_the_others_are_measured(
-    job: Job, name: str, kind: str, reason: str
-) -> None:
-    job.put(name, "good", "also_good")
+# What a kernel does, and the kind and the reason of its failure.
+BAD = {
+    "hang": ("timeout", "killed after 3 s"),
+    "segfault": ("crash", "killed by SIGSEGV"),
+    "abort": ("crash", "killed by SIGABRT"),
+    "eater": ("memory", "MiB of memory; killed"),
+    "glutton": ("memory", "MiB of memory; killed"),
+    "wrong": ("wrong", "output 1 is wrong: relative error 0.005"),
+    "unfinished": ("wrong", "output 1 is wrong"),
+    "beyond": ("wrong", "wrote beyond the bounds of argument 1"),
+    "input": ("wrong", "changed argument 0, which is an input"),
+}
+
+
+def test_bad_kernels_are_failed_trials_in_quarantine_and_the_others_are_measured(job: Job) -> None:
+    job.put("good", *BAD, "also_good")
     assert job.run() == 0
-    assert job.found() == {name: f"measure {kind}", "good": "ok", "also_good": "ok"}
-    assert reason in job.reason(name)
-    assert job.quarantined() == {name}
+    failures = {name: f"measure {kind}" for name, (kind, _) in BAD.items()}
+    assert job.found() == {**failures, "good": "ok", "also_good": "ok"}
+    assert all(reason in job.reason(name) for name, (_, reason) in BAD.items())
+    assert job.quarantined() == set(BAD)
 
 
 def test_a_library_that_somebody_else_has_built_is_built_again_and_never_loaded(
@@ -169,14 +168,6 @@ def test_a_wrong_kernel_is_let_through_where_checks_are_off(job: Job) -> None:
     job.put("wrong", "good")
     assert job.run() == 0
     assert job.found() == {"wrong": "ok", "good": "ok"}
-
-
-def test_a_wrong_kernel_never_becomes_the_best(job: Job) -> None:
-    job.put("good", "wrong")
-    assert job.run() == 0
-    trials = {trial.hash: trial for trial in job.stage().log().trials()}
-    wrong = trials["wrong"]
-    assert wrong.failure is not None or (wrong.median_us or 0) >= (trials["good"].median_us or 0)
 
 
 def test_a_damaged_reference_is_made_again(job: Job) -> None:
@@ -273,7 +264,7 @@ def _failed(candidate: Candidate, failure: Failure | None, hash: str = "") -> Tr
 def test_a_worker_gives_its_stages_the_memory_of_the_settings(job: Job) -> None:
     settings = job.workspace.config.read_text().replace("[machine]", "[machine]\nmemory_limit_mb = 256")
     job.workspace.config.write_text(settings)
-    job.put("glutton", "good", "eater")
+    job.put("good", "eater")
     fleet = WorkerPool(job.workspace, 1.0)
     try:
         fleet.run("llvm", RunStage(1, job.paths.folder.name, 0, 0, "measure", (0,), 100.0))
@@ -283,7 +274,7 @@ def test_a_worker_gives_its_stages_the_memory_of_the_settings(job: Job) -> None:
     finally:
         fleet.stop()
     assert reports[0].outcome == "done"
-    assert job.found() == {"glutton": "measure memory", "good": "ok", "eater": "measure memory"}
+    assert job.found() == {"good": "ok", "eater": "measure memory"}
     assert "MiB of memory" in job.reason("eater")
 
 
@@ -334,13 +325,13 @@ class TestQuarantine:
         self, job: Job, make_job: Callable[..., JobPaths], libraries: Callable[..., list[Candidate]]
     ) -> None:
         """The other one has a log of its own: another number of threads, or a log that was lost."""
-        job.put("hang", "good")
+        job.put("segfault", "good")
         job.run()
         second = Job(job.workspace, make_job(id=2, name="other", tasks=1, target_key="llvm-other"), libraries)
-        second.put("hang", "good")
+        second.put("segfault", "good")
         assert second.run() == 0
-        assert second.found() == {"hang": "measure timeout", "good": "ok"}
-        assert second.reason("hang") == "in quarantine: killed after 1.5 s"
+        assert second.found() == {"segfault": "measure crash", "good": "ok"}
+        assert second.reason("segfault") == "in quarantine: killed by SIGSEGV"
 
     def test_a_plain_error_is_not_shut_out(self, job: Job) -> None:
         job.put("good")
