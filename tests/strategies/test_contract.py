@@ -60,6 +60,11 @@ class Unseeded(Random):
         return super().propose(count, sampler)[: 1 + next(CALLS) % 3]
 
 
+class Unvarying(Random):
+    def __init__(self, view, seed):
+        super().__init__(view, 1)
+
+
 class Exceeding(Random):
     def propose(self, count, sampler):
         return super().propose(2 * count, sampler)
@@ -70,12 +75,13 @@ class Invalid(Random):
         return [(0, 1, 2, 0, 0, 0)[: len(self.view.space.sizes)]]
 
 
-for kind in Random, Repeating, Unseeded, Exceeding, Invalid:
+for kind in Random, Repeating, Unseeded, Unvarying, Exceeding, Invalid:
     globals()[f"Test{kind.__name__}"] = type("Test", (StrategyContract,), {"strategy": kind})
 """
 FOUND_OUT = {
     "Repeating": "test_every_configuration_is_new_valid_different_and_in_the_space",
     "Unseeded": "test_the_same_view_and_seed_give_the_same_batch",
+    "Unvarying": "test_the_same_view_and_seed_give_the_same_batch",
     "Exceeding": "test_every_configuration_is_new_valid_different_and_in_the_space",
     "Invalid": "test_every_configuration_is_new_valid_different_and_in_the_space",
 }
