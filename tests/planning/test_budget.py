@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from autotune.planning.budget import TaskWork, automatic_trials, batch, ended, in_flight, settled
 from autotune.planning.view import JobView, Kind, RunningView, StageId, StageView, TaskView
 
@@ -50,34 +52,25 @@ class TestInFlight:
         view = job(task(), stages=(stage(0, "build", 3),))
         assert in_flight(view, []) == in_flight(view, [running(0, "build")]) == 3
 
-    def test_a_round_in_training_is_in_the_log_already(self) -> None:
+    def test_what_is_in_the_log_in_other_jobs_or_set_aside_adds_nothing(self) -> None:
         assert in_flight(job(task(8), stages=(stage(0, "train"),)), [running(0, "train")]) == 0
-
-    def test_other_jobs_do_not_count(self) -> None:
         assert in_flight(job(task()), [running(0, "search", 8, job=2)]) == 0
-
-    def test_a_task_set_aside_adds_nothing_any_more(self) -> None:
         assert in_flight(job(task(set_aside=True), stages=(stage(0, "build", 3),)), []) == 0
 
 
 class TestBatch:
-    def test_it_is_a_round(self) -> None:
-        assert batch(job(task(8)), 0) == 8
-
-    def test_it_is_what_is_left_of_the_budget(self) -> None:
-        assert batch(job(task(35)), 0) == 5
-
-    def test_what_is_in_flight_is_spoken_for(self) -> None:
+    def test_it_is_a_round_or_what_is_left_of_the_budget(self) -> None:
+        assert [batch(job(task(trials)), 0) for trials in (8, 35, 50)] == [8, 5, 0]
         view = job(task(20), task(8), stages=(stage(0, "measure", 8),))
-        assert batch(view, in_flight(view, [running(1, "search", 3)])) == 40 - 28 - 8 - 3
+        assert batch(view, in_flight(view, [running(1, "search", 3)])) == 40 - 28 - 8 - 3, "what is in flight counts"
         assert batch(view, in_flight(view, [running(1, "search", 4)])) == 0
-
-    def test_it_is_never_less_than_nothing(self) -> None:
-        assert batch(job(task(50)), 0) == 0
 
     def test_while_a_task_is_untried_it_leaves_the_others_their_share(self) -> None:
         untried = [task() for _ in range(10)]
         assert batch(job(*untried, trials=20), 0) * len(untried) <= 20
+        assert batch(job(*untried, trials=3), 0) == 1, "while budget is left"
+        assert batch(job(task(8), task(exhausted=True)), 0) == 8, "what cannot be tuned asks for no share"
+        assert batch(job(task(8), *[task(set_aside=True)] * 9), 0) == 8
 
     def test_while_a_task_is_untried_it_is_a_quarter_of_a_round_if_that_is_worth_a_search(self) -> None:
         untried = job(task(), task(8), trials=1000)
@@ -89,70 +82,33 @@ class TestBatch:
         assert [batch(view, 0, tried=tried) for tried in (1, 4, 5, 8, 100)] == [4, 4, 5, 8, 8]
         assert batch(job(task(8), trials=1000, per_round=1), 0, tried=1) == 1
 
-    def test_it_is_at_least_one_while_budget_is_left(self) -> None:
-        assert batch(job(*[task()] * 10, trials=3), 0) == 1
-
-    def test_a_task_that_cannot_be_tuned_asks_for_no_share(self) -> None:
-        assert batch(job(task(8), task(exhausted=True)), 0) == 8
-        assert batch(job(task(8), *[task(set_aside=True)] * 9), 0) == 8
-
 
 class TestEnded:
-    def test_a_job_ends_with_its_budget(self) -> None:
-        assert ended(job(task(40)), []) == "budget-used"
-
-    def test_trials_of_another_job_may_carry_it_past_its_budget(self) -> None:
-        assert ended(job(task(47)), []) == "budget-used"
-
-    def test_a_job_with_budget_and_open_tasks_goes_on(self) -> None:
-        assert ended(job(task(39)), []) is None
+    def test_a_job_ends_with_its_budget_and_goes_on_before(self) -> None:
+        reasons = [ended(job(task(trials)), []) for trials in (39, 40, 47)]
+        assert reasons == [None, "budget-used", "budget-used"], "trials of another job may carry it past its budget"
 
     def test_a_job_ends_when_no_task_is_open(self) -> None:
         assert ended(job(task(8, exhausted=True)), []) == "no-improvement"
-
-    def test_a_job_without_a_tunable_task_says_so(self) -> None:
-        assert ended(job(task(exhausted=True)), []) == "nothing-to-tune"
-        assert ended(job(), []) == "nothing-to-tune"
+        assert ended(job(task(exhausted=True)), []) == ended(job(), []) == "nothing-to-tune"
 
     def test_a_round_on_its_way_is_finished_first(self) -> None:
         assert ended(job(task(40), stages=(stage(0, "train"),)), []) is None
         assert ended(job(task(40)), [running(0, "train")]) is None
 
-    def test_what_other_jobs_run_does_not_matter(self) -> None:
+    def test_other_jobs_waiting_searches_and_tasks_set_aside_do_not_keep_it_alive(self) -> None:
         assert ended(job(task(40)), [running(0, "train", job=2)]) == "budget-used"
-
-    def test_a_search_that_waits_does_not_keep_it_alive(self) -> None:
         assert ended(job(task(40), stages=(stage(0, "search"),)), []) == "budget-used"
+        assert ended(job(task(8, set_aside=True), stages=(stage(0, "build", 4),)), []) == "no-improvement"
 
-    def test_the_round_of_a_task_set_aside_does_not_keep_it_alive(self) -> None:
-        view = job(task(8, set_aside=True), stages=(stage(0, "build", 4),))
-        assert ended(view, []) == "no-improvement"
-
-
-class TestTimeUsed:
-    def test_a_job_whose_time_is_used_begins_no_round_and_ends(self) -> None:
-        view = replace(job(task(8)), time_used=True)
-        assert batch(view, 0) == 0
-        assert ended(view, []) == "time-used"
-
-    def test_its_round_on_the_way_is_finished_first(self) -> None:
-        view = replace(job(task(8), stages=(stage(0, "measure", 4),)), time_used=True)
-        assert ended(view, []) is None
-
-    def test_a_budget_that_is_used_too_is_what_counts(self) -> None:
-        assert ended(replace(job(task(40)), time_used=True), []) == "budget-used"
-
-
-class TestSettled:
-    def test_a_job_that_would_gain_little_begins_no_round_and_ends(self) -> None:
-        view = replace(job(task(8)), settled=True)
-        assert batch(view, 0) == 0
-        assert ended(view, []) == "little-to-gain"
-
-    def test_its_round_on_the_way_is_finished_first(self) -> None:
-        assert ended(replace(job(task(8), stages=(stage(0, "build", 4),)), settled=True), []) is None
-
-    def test_without_open_tasks_that_is_the_reason(self) -> None:
+    @pytest.mark.parametrize(("flag", "reason"), [("time_used", "time-used"), ("settled", "little-to-gain")])
+    def test_a_job_whose_time_is_used_or_that_would_gain_little_begins_no_round_and_ends(
+        self, flag: str, reason: str
+    ) -> None:
+        view = replace(job(task(8)), **{flag: True})
+        assert (batch(view, 0), ended(view, [])) == (0, reason)
+        assert ended(replace(view, stages=(stage(0, "measure", 4),)), []) is None, "its round is finished first"
+        assert ended(replace(job(task(40)), time_used=True), []) == "budget-used", "which is what counts"
         assert ended(replace(job(task(exhausted=True)), settled=True), []) == "nothing-to-tune"
 
 
@@ -161,13 +117,11 @@ class TestStopAt:
         view = job(task(8), task(8), stages=(stage(0, "confirm"), stage(1, "search")))
         assert batch(view, 0) == 8, "nothing depends on it"
         view = replace(view, has_stop_at=True)
-        assert batch(view, 0) == 0
-        assert ended(view, []) is None
+        assert (batch(view, 0), ended(view, [])) == (0, None)
 
     def test_once_met_the_job_ends_for_that_reason(self) -> None:
         view = replace(job(task(40)), stop_at_met=True)
-        assert batch(view, 0) == 0
-        assert ended(view, []) == "stop-at-met"
+        assert (batch(view, 0), ended(view, [])) == (0, "stop-at-met")
 
 
 class TestAutomaticTrials:

@@ -96,12 +96,6 @@ def test_a_job_without_its_device_has_no_end() -> None:
     assert forecast("predictive", job(1), job(2, device="rocm")).keys() == {1}
 
 
-def test_a_thousand_jobs_are_no_work() -> None:
-    """Each is compared with its like by sorting, not one by one."""
-    seconds = forecast("predictive", *(job(id) for id in range(1, 1001)))
-    assert max(seconds.values()) == pytest.approx(1000 * 32.0)
-
-
 @pytest.mark.parametrize(
     ("reason", "about"),
     [

@@ -60,13 +60,10 @@ def kinds(plan: Plan) -> list[Kind]:
 
 class TestFinishBeforeBegin:
     @pytest.mark.parametrize("later", ["train", "measure", "build"])
-    def test_a_round_on_its_way_goes_before_a_new_one(self, later: Kind) -> None:
+    def test_a_round_on_its_way_goes_before_a_new_one_which_gets_the_rest(self, later: Kind) -> None:
         view = job(("search", task()), (later, task()))
         assert kinds(plan([view], [], ONE)) == [later]
-
-    def test_the_rest_of_the_cpus_goes_to_new_rounds(self) -> None:
-        view = job(("search", task()), ("build", task()))
-        assert kinds(plan([view], [], TWO)) == ["build", "search"]
+        assert kinds(plan([view], [], TWO)) == ([later] if later == "measure" else [later, "search"])
 
     def test_training_goes_before_building(self) -> None:
         assert kinds(plan([job(("build", task()), ("train", task()))], [], ONE)) == ["train"]
@@ -90,13 +87,9 @@ class TestFinishBeforeBegin:
 
 
 class TestMeasuringOnTheCpu:
-    def test_it_gets_every_cpu(self) -> None:
-        planned = plan([job(("measure", task()))], [], TWO)
-        assert [(start.stage.kind, start.cpus) for start in planned.starts] == [("measure", (0, 1))]
-
-    def test_nothing_starts_beside_it(self) -> None:
-        view = job(("measure", task()), ("build", task()), ("search", task()))
-        assert kinds(plan([view], [], TWO)) == ["measure"]
+    def test_it_gets_every_cpu_and_nothing_starts_beside_it(self) -> None:
+        view = job(("measure", task()), ("build", task()), ("search", task()), ("measure", task()))
+        assert [(start.stage.kind, start.cpus) for start in plan([view], [], TWO).starts] == [("measure", (0, 1))]
         assert plan([view], [running("measure", 0, 1)], TWO).starts == ()
 
     def test_it_waits_until_all_cpus_are_free(self) -> None:
@@ -113,9 +106,6 @@ class TestMeasuringOnTheCpu:
         assert kinds(plan([few], [running("build", 0)], TWO)) == ["build"]
         assert plan([many], [running("build", 0)], TWO).starts == ()
 
-    def test_only_one_measurement_starts_at_a_time(self) -> None:
-        assert kinds(plan([job(("measure", task()), ("measure", task()))], [], TWO)) == ["measure"]
-
 
 class TestMeasuringOnCuda:
     def test_it_takes_one_cpu_and_others_go_on_beside_it(self) -> None:
@@ -130,17 +120,12 @@ class TestMeasuringOnCuda:
         assert started(planned) == [(1, 0, "measure")]
         assert planned.waits == {2: Reason("device", device="cuda")}
 
-    def test_without_a_device_it_waits_and_says_so_while_others_go_on(self) -> None:
-        gpu = job(("measure", task()), device="cuda")
-        cpu = job(("search", task()), id=2)
-        planned = plan([gpu, cpu], [], TWO)
+    @pytest.mark.parametrize("rounds", [1, 30])
+    def test_without_a_device_it_waits_and_says_so_and_takes_no_room_from_others(self, rounds: int) -> None:
+        gpu = job(*[("measure", task())] * rounds, device="cuda", trials=999)
+        planned = plan([gpu, job(("search", task()), id=2)], [], TWO)
         assert started(planned) == [(2, 0, "search")]
         assert planned.waits == {1: Reason("no-device", device="cuda")}
-
-    def test_without_a_device_its_rounds_take_no_room_from_others(self) -> None:
-        gpu = job(*[("measure", task())] * 30, device="cuda", trials=999)
-        cpu = job(("search", task()), id=2)
-        assert started(plan([gpu, cpu], [], TWO)) == [(2, 0, "search")]
 
 
 class TestSharedTasks:
@@ -202,10 +187,10 @@ class TestBudget:
 
 
 class TestPriority:
-    def test_the_job_of_higher_priority_goes_first(self) -> None:
-        low = job(("search", task()))
-        high = job(("search", task()), id=2, priority=1)
-        assert started(plan([low, high], [], ONE)) == [(2, 0, "search")]
+    def test_the_job_of_higher_priority_goes_first_and_the_other_uses_what_it_leaves(self) -> None:
+        views = [job(("search", task())), job(("search", task()), id=2, priority=1)]
+        assert started(plan(views, [], ONE)) == [(2, 0, "search")]
+        assert started(plan(views, [], TWO)) == [(2, 0, "search"), (1, 0, "search")]
 
     def test_the_older_of_equals_goes_first(self) -> None:
         views = [job(("search", task()), id=id) for id in (2, 1)]
@@ -214,11 +199,6 @@ class TestPriority:
     def test_within_a_job_the_task_with_most_to_gain_goes_first(self) -> None:
         rounds = [("search", task(best=best, trials=4)) for best in (10, 500, 90)]
         assert started(plan([job(*rounds)], [], ONE)) == [(1, 1, "search")]  # type: ignore[arg-type]
-
-    def test_a_lower_priority_uses_what_the_higher_leaves(self) -> None:
-        low = job(("search", task()))
-        high = job(("search", task()), id=2, priority=1)
-        assert started(plan([low, high], [], TWO)) == [(2, 0, "search"), (1, 0, "search")]
 
 
 class TestReasons:

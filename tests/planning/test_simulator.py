@@ -79,7 +79,7 @@ class Watch:
 
 class TestRandomWorkloads:
     @pytest.mark.parametrize("name", LEASING)
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=12, deadline=None)
     @given(scenario=scenarios())
     def test_nothing_is_over_committed_and_every_job_ends(self, name: str, scenario: Scenario) -> None:
         watch = Watch(scenario, get(name).rounds_per_task)
@@ -92,23 +92,24 @@ class TestRandomWorkloads:
             assert spent == pytest.approx(count * outcome.makespan)
 
     @pytest.mark.parametrize("name", POLICIES)
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=3, deadline=None)
     @given(scenario=scenarios())
     def test_the_same_seed_is_the_same_plan(self, name: str, scenario: Scenario) -> None:
         assert simulate(scenario, get(name), record=True) == simulate(scenario, get(name), record=True)
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=6, deadline=None)
     @given(scenario=scenarios())
     def test_uncoordinated_ends_too_and_takes_no_lease(self, scenario: Scenario) -> None:
         starts: list[Start] = []
         outcome = Simulation(scenario, get("uncoordinated"), watch=lambda _, start, __: starts.append(start)).run()
         assert set(outcome.completions) == {job.id for job in scenario.jobs}
-        assert not any(start.lease for start in starts)
+        assert starts and not any(start.lease for start in starts)
 
     @pytest.mark.parametrize("name", ["interleave", "predictive"])
     def test_an_old_job_is_served_whatever_keeps_coming(self, name: str) -> None:
-        stream = [job(id, trials=64, priority=1, submitted_at=20.0 * id) for id in range(2, 1500)]
-        scenario = Scenario(MachineResources((0, 1), ("cpu", "cuda:0")), (job(1, trials=32), *stream))
+        slow = {kind: Duration(6 * duration.mean) for kind, duration in PLAIN.items()}
+        stream = [job(id, seconds=slow, priority=1, submitted_at=120.0 * id) for id in range(2, 250)]
+        scenario = Scenario(MachineResources((0, 1), ("cpu", "cuda:0")), (job(1, trials=32, seconds=slow), *stream))
         watch = Watch(scenario, 2)
         completions = Simulation(scenario, get(name), watch=watch).run().completions
         assert completions[1] < 5 * 3600 < max(completions.values())

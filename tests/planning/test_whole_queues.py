@@ -228,7 +228,7 @@ def jobs(draw: Any) -> list[Model]:
 class TestWholeQueues:
     """Random queues, driven to their end; `World.tick` checks every step."""
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(data=st.data())
     @pytest.mark.parametrize("policy", ["sequential", "interleave", "predictive"])
     def test_every_job_comes_to_its_end(self, policy: str, data: st.DataObject) -> None:
@@ -244,7 +244,7 @@ class TestWholeQueues:
         assert not world.busy
         assert {view.device for view in open} <= {"cuda"} - set(world.machine.kinds)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(tasks=st.integers(1, 12), cpus=st.integers(1, 4), extra=st.integers(0, 30))
     def test_a_budget_of_one_trial_a_task_reaches_every_task(self, tasks: int, cpus: int, extra: int) -> None:
         model = Model(1, "cpu", [f"k{n}" for n in range(tasks)], tasks + extra, 0, 0, [Round() for _ in range(tasks)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time
+from datetime import datetime, time, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -81,14 +81,24 @@ def test_equal_ends_are_the_whole_day() -> None:
     assert wall(DailyWindow(time(5), time(5)).closes_at(at("2026-01-10 04:00"), BERLIN)) == "10 05:00"
 
 
+CLOCKS = st.builds(time, st.integers(0, 23), st.integers(0, 59))
+
+
 @settings(max_examples=60, deadline=None)
-@given(now=st.floats(1.7e9, 1.9e9), start=st.times(), end=st.times())
-def test_a_window_is_open_or_opens_later(now: float, start: time, end: time) -> None:
-    window = DailyWindow(start, end)
-    opens = window.opens_at(now, BERLIN)
-    closes = window.closes_at(now, BERLIN)
-    assert (closes is not None and closes > now) == (opens == now) or opens >= now
-    assert opens - now <= 49 * 3600
+@given(now=st.integers(1_700_000_000, 1_900_000_000), start=CLOCKS, end=CLOCKS)
+def test_a_window_is_open_from_its_start_to_its_end_of_any_day_and_else_opens_at_its_start(
+    now: int, start: time, end: time
+) -> None:
+    def clock(moment: float) -> time:
+        return datetime.fromtimestamp(moment, timezone.utc).time()
+
+    inside = start <= clock(now) < end if start < end else clock(now) >= start or clock(now) < end
+    opens = DailyWindow(start, end).opens_at(now, timezone.utc)
+    closes = DailyWindow(start, end).closes_at(now, timezone.utc)
+    assert inside == (closes is not None) == (opens == now)
+    change = opens if closes is None else closes
+    assert clock(change) == (start if closes is None else end)
+    assert now < change <= now + 86_400
 
 
 @pytest.mark.parametrize("text", ["", "22:00", "22-07", "24:00-07:00", "22:60-07:00", "22:00-07:00-08:00"])

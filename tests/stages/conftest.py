@@ -60,7 +60,7 @@ def job(make_job: Make, simulate: Callable[..., None]) -> Callable[[float], JobP
     return lambda stop_at_ms: make_job(target="simulated", stop_at_ms=stop_at_ms)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def convolutions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two convolutions, each with ReLU."""
     path = tmp_path_factory.mktemp("model") / "net.onnx"
@@ -80,7 +80,7 @@ def convolutions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def submitted_exploring(convolutions: Path) -> JobPaths:
     """A job that searches for its plan, as it was submitted."""
     workspace = Workspace(convolutions.parent)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +21,8 @@ from autotune.storage.formats import Candidate, JobSpec, StageFile, TaskSpec, Tr
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_models.py"
+from ..small_networks import tasks_of
+
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 HERE = DeviceKind(TARGET, "a CPU", {"apache-tvm": "2"})
 OLDER = replace(HERE, versions={"apache-tvm": "1"})
@@ -34,19 +32,7 @@ OTHER = replace(HERE, device="another CPU")
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The dense layer of a small network."""
-    from autotune.tvm_backend.load import load_for_tuning
-
-    load_for_tuning("llvm")
-    import tvm
-
-    from autotune.tvm_backend.models.onnx.read import read_model
-    from autotune.tvm_backend.passes.prepare import prepare
-    from autotune.tvm_backend.search.tasks import extract_tasks
-
-    folder = tmp_path_factory.mktemp("model")
-    subprocess.run([sys.executable, str(SCRIPT), "mlp", "--output", str(folder)], check=True, capture_output=True)
-    built = tvm.target.Target(TARGET)
-    return extract_tasks(prepare(read_model(folder / "mlp.onnx", {}).module, built), built)[0].program
+    return tasks_of("mlp", tmp_path_factory.mktemp("model"), TARGET)[0].program
 
 
 @pytest.fixture

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -21,31 +18,16 @@ from autotune.storage.formats import JobSpec, StageFile, TaskSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.storage.tuning_log import TuningLog
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "models" / "make_models.py"
-WAYS = [
-    *(("beam", "greedy"), ("random", "greedy"), ("annealing", "greedy")),
-    *(("chameleon", "adaptive"), ("evolutionary", "adaptive"), ("evolutionary", "greedy")),
-]
+from ..small_networks import tasks_of
+
+TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
 
 
 @pytest.fixture(scope="module")
 def pooling(tmp_path_factory):
-    """The max pooling of a tiny network: 28 configurations. And its target."""
-    from autotune.tvm_backend.load import load_for_tuning
-
-    load_for_tuning("llvm")
-    import tvm
-
-    from autotune.tvm_backend.models.onnx.read import read_model
-    from autotune.tvm_backend.passes.prepare import prepare
-    from autotune.tvm_backend.search.tasks import extract_tasks
-
-    folder = tmp_path_factory.mktemp("model")
-    subprocess.run([sys.executable, str(SCRIPT), "tiny_cnn", "--output", str(folder)], check=True, capture_output=True)
-    target = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
-    built = tvm.target.Target(target)
-    tasks = extract_tasks(prepare(read_model(folder / "tiny_cnn.onnx", {}).module, built), built)
-    return next(task for task in tasks if task.spec.name.startswith("max_pool")).program, target
+    """The max pooling of a tiny network: 28 configurations."""
+    tasks = tasks_of("tiny_cnn", tmp_path_factory.mktemp("model"), TARGET)
+    return next(task.program for task in tasks if task.spec.name.startswith("max_pool"))
 
 
 @pytest.fixture
@@ -54,12 +36,11 @@ def job(make_job, pooling):
     from autotune.tvm_backend.search.tasks import task_hash, write_program
 
     def publish(strategy: str, sampler: str) -> JobPaths:
-        program, target = pooling
-        task = TaskSpec("pool", task_hash(program), 1, "1x8", 0.1, True)
+        task = TaskSpec("pool", task_hash(pooling), 1, "1x8", 0.1, True)
         paths = make_job(tasks=(task,), strategy=strategy, sampler=sampler)
-        formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), target=target))
+        formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), target=TARGET))
         paths.tasks.mkdir()
-        write_program(paths.task(0), program)
+        write_program(paths.task(0), pooling)
         return paths
 
     return publish
@@ -81,30 +62,32 @@ def log(workspace, paths, candidates, task=0):
     TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[task].hash).records).add(trials)
 
 
-@pytest.mark.parametrize(("strategy", "sampler"), WAYS)
-def test_a_search_proposes_what_is_neither_measured_nor_on_its_way(workspace, job, strategy, sampler):
+@pytest.mark.parametrize(
+    ("strategy", "sampler"),
+    [
+        ("beam", "greedy"),
+        ("evolutionary", "adaptive"),
+        pytest.param("evolutionary", "greedy", marks=pytest.mark.slow),
+        pytest.param("chameleon", "adaptive", marks=pytest.mark.slow),
+    ],
+)
+def test_a_search_proposes_what_is_neither_measured_nor_on_its_way_and_the_same_after_a_kill(
+    workspace, job, strategy, sampler
+):
     paths = job(strategy, sampler)
     told, first = searched(workspace, paths)
     assert told["proposed"] == len(first) > 0
     assert set(told) == {"proposed", "steps", "replayed", "invalid", "repeated"}
     _, ahead = searched(workspace, paths, round=1)
     log(workspace, paths, first)
-    _, third = searched(workspace, paths, round=2)
-    hashes = [item.hash for item in (*first, *ahead, *third)]
+    once, again = (searched(workspace, paths, round=2)[1] for _ in range(2))
+    assert once == again and once
+    hashes = [item.hash for item in (*first, *ahead, *once)]
     assert len(hashes) == len(set(hashes))
 
 
-@pytest.mark.parametrize(("strategy", "sampler"), WAYS)
-def test_a_search_that_was_killed_proposes_the_same_again(workspace, job, strategy, sampler):
-    paths = job(strategy, sampler)
-    log(workspace, paths, searched(workspace, paths, count=12)[1])
-    once, again = (searched(workspace, paths, round=1)[1] for _ in range(2))
-    assert once == again
-
-
-@pytest.mark.parametrize("strategy", ["annealing", "genetic"])
-def test_a_space_is_exhausted_at_some_time(workspace, job, strategy):
-    paths = job(strategy, "greedy")
+def test_a_space_is_exhausted_at_some_time(workspace, job):
+    paths = job("genetic", "greedy")
     sizes = []
     for round in range(8):
         told, candidates = searched(workspace, paths, round=round)
@@ -154,9 +137,8 @@ def test_the_default_does_for_a_space_that_strategies_do_not_know_and_a_chosen_o
             searched(workspace, paths, round=1)
 
 
-@pytest.mark.parametrize("sampler", ["greedy", "adaptive"])
-def test_tvms_search_needs_no_knobs_and_proposes_nothing_twice(workspace, job, sampler):
-    paths = job("evolutionary", sampler)
+def test_tvms_search_needs_no_knobs_and_proposes_nothing_twice(workspace, job):
+    paths = job("evolutionary", "greedy")
     with patch("autotune.tvm_backend.search.knobs._values", side_effect=WorkerError("SampleNew")):
         first, second = (searched(workspace, paths, round=round)[1] for round in range(2))
     hashes = [item.hash for item in (*first, *second)]

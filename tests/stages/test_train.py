@@ -98,7 +98,7 @@ def test_features_are_not_unpickled(tmp_path: Path) -> None:
     assert mark.exists(), "it was armed"
 
 
-@pytest.mark.parametrize("how", ["flipped", "zeros", "empty", "folder", "missing"])
+@pytest.mark.parametrize("how", ["torn", "flipped", "zeros", "empty", "folder", "missing"])
 def test_damaged_features_are_none(tmp_path: Path, how: str) -> None:
     path = tmp_path / "task.npz"
     trial_features.write(path, trial_features.TrialFeatures(["a"], [np.ones((2, WIDTH), np.float32)], [1.0]))
@@ -109,5 +109,5 @@ def test_damaged_features_are_none(tmp_path: Path, how: str) -> None:
         path.mkdir()
     elif how != "missing":
         flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
-        path.write_bytes({"flipped": flipped, "zeros": bytes(len(data)), "empty": b""}[how])
+        path.write_bytes({"torn": data[:-1], "flipped": flipped, "zeros": bytes(len(data)), "empty": b""}[how])
     assert trial_features.read(path) == trial_features.TrialFeatures()

@@ -31,14 +31,6 @@ def test_a_sample_comes_back_as_it_was(tmp_path: Path) -> None:
     assert all(np.array_equal(one, other) for one, other in zip(read_back.rows, written.rows, strict=True))
 
 
-@pytest.mark.parametrize("cut", [0, 1, 100, -1])
-def test_a_damaged_file_is_an_empty_sample(tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "task.npz"
-    trial_features.write(path, sample("a", "b"))
-    path.write_bytes(path.read_bytes()[:cut])
-    assert trial_features.read(path) == TrialFeatures()
-
-
 def test_a_file_without_times_is_an_empty_sample(tmp_path: Path) -> None:
     path = tmp_path / "task.npz"
     np.savez(path, hashes=np.frombuffer(b'["a"]', np.uint8), rows=np.zeros((2, WIDTH), np.float32), ends=[2])

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from autotune.errors import MachineProblem
 from autotune.tvm_backend.cuda import compiler, cubin
 
 SOURCE = """
@@ -44,7 +45,7 @@ def gather(dtype, lanes):
     return schedule.mod
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_a_thread_may_gather_eight_halves(dtype, tool, tmp_path):
     from autotune.tvm_backend.kernels.compile import build_library
     from autotune.tvm_backend.load import load_tvm
@@ -72,3 +73,10 @@ def test_a_quotient_is_rounded_as_on_a_cpu(tool):
         code = compiler.compile_source(SOURCE, "sm_90")
     assert cubin.read(code).arch == "sm_90"
     assert b"div_rn" in code
+
+
+def test_an_unknown_way_to_compile_is_refused_with_those_there_are(monkeypatch):
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "ptx")
+    compiler.find_compiler.cache_clear()
+    with pytest.raises(MachineProblem, match="TVM_CUDA_COMPILE_MODE is 'ptx'; set it to nvrtc or nvcc, or not at all$"):
+        compiler.find_compiler()

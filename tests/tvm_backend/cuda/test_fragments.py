@@ -34,19 +34,29 @@ KERNEL(TYPE* a, TYPE* b, float* c) {
 """
 
 
-@pytest.mark.parametrize("layout", ["row_major", "col_major"])
+FP16 = ("half", "half", np.float16, 16)
+BF16 = ("nv_bfloat16", "nv_bfloat16", ml_dtypes.bfloat16, 16)
+TF32 = ("half", "float", np.float32, 8)
+BETWEEN = 1 + 3 * 2.0**-12  # which is no number of these types; the nearest one follows
+NEAREST = {np.float16: 1 + 2.0**-10, ml_dtypes.bfloat16: 1.0, np.float32: 1 + 2.0**-10}
+
+
 @pytest.mark.parametrize(
-    ("element", "held", "dtype", "terms"),
+    ("kind", "layout"),
     [
-        ("half", "half", np.float16, 16),
-        ("nv_bfloat16", "nv_bfloat16", ml_dtypes.bfloat16, 16),
-        ("half", "float", np.float32, 8),  # TF32
+        pytest.param(BF16, "row_major", id="bf16-rows"),
+        pytest.param(TF32, "col_major", id="tf32-columns"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((FP16, "row_major"), (FP16, "col_major"))),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((BF16, "col_major"), (TF32, "row_major"))),
     ],
-    ids=["fp16", "bf16", "tf32"],
 )
-def test_a_warp_multiplies_them(tmp_path, element, held, dtype, terms, layout):
+def test_a_warp_multiplies_them_rounded_to_the_nearest(tmp_path, kind, layout):
+    element, held, dtype, terms = kind
     rng = np.random.default_rng(1)
-    a = aligned(16, terms, like=rng.integers(-8, 8, (16, terms)).astype(dtype))
+    numbers = rng.integers(-8, 8, (16, terms)).astype(np.float32)
+    numbers[5] = BETWEEN
+    a = aligned(16, terms, like=numbers.astype(dtype))
+    numbers[5] = NEAREST[dtype]
     b = rng.integers(-8, 8, (terms, 16)).astype(dtype)
     stored = np.ascontiguousarray(b if layout == "row_major" else b.T)
     c = aligned(16, 16)
@@ -58,4 +68,4 @@ def test_a_warp_multiplies_them(tmp_path, element, held, dtype, terms, layout):
     parts.mkdir()
     image.install(parts)
     assert launch(parts, tmp_path, compiler.completed(source), a, stored, c, block=(32, 1, 1)) == FINE
-    assert np.array_equal(c, a.astype(np.float32) @ b.astype(np.float32) + 1)
+    assert np.array_equal(c, numbers @ b.astype(np.float32) + 1)

@@ -90,6 +90,7 @@ print((tensors[2].numpy()[5, 5] - 1) * 2**12)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
 def test_a_kernel_is_right_and_rounds_its_operands_to_the_nearest(computing_gpu, tmp_path):
     done = computing_gpu.python(SCRIPT, tmp_path / "kernel.so")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -42,11 +43,11 @@ def drawn(request, product_in, gpu):
     knobs = Knobs(product_in(request.param, 64, 64, 64), gpu)
     configurations = map(tuple, knobs.space.sample(np.random.default_rng(1), 150).tolist())
     valid = filter(None, map(knobs.apply, configurations))
-    return Drawn(knobs, [item for item in valid if request.param.mark in str(item.schedule.trace)])
+    return Drawn(knobs, list(islice((item for item in valid if request.param.mark in str(item.schedule.trace)), 5)))
 
 
 def test_its_traces_are_written_and_found_again(drawn):
-    assert drawn.applied
+    assert len(drawn.applied) == 5
     for item in drawn.applied:
         trace = plain_trace(item.schedule.trace)
         check_trace(trace)

@@ -12,24 +12,16 @@ from hypothesis import strategies as st
 from autotune.storage.formats import Trial
 from autotune.tvm_backend.search.knobs import Knobs
 
+from ...small_networks import tasks_of
+
 TASKS = ("conv2d", "matmul", "max_pool2d", "mean")
-QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+QUICK = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @pytest.fixture(scope="module")
-def programs(target, tmp_path_factory):
-    import subprocess
-    import sys
-    from pathlib import Path
-
-    from autotune.tvm_backend.models.onnx.read import read_model
-    from autotune.tvm_backend.passes.prepare import prepare
-    from autotune.tvm_backend.search.tasks import extract_tasks
-
-    folder = tmp_path_factory.mktemp("model")
-    script = Path(__file__).parents[3] / "scripts" / "models" / "make_models.py"
-    subprocess.run([sys.executable, str(script), "tiny_cnn", "--output", str(folder)], check=True, capture_output=True)
-    tasks = extract_tasks(prepare(read_model(folder / "tiny_cnn.onnx", {}).module, target), target)
+def programs(tmp_path_factory):
+    description = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2}
+    tasks = tasks_of("tiny_cnn", tmp_path_factory.mktemp("model"), description)
     return {kind: next(task.program for task in tasks if task.spec.name.startswith(kind)) for kind in TASKS}
 
 
@@ -48,12 +40,11 @@ class TestRoundTrip:
         from autotune.tvm_backend.search.tasks import program_hash
 
         knobs = views[kind]
-        asked = tuple(knobs.space.sample(np.random.default_rng(seed), 1)[0].tolist())
+        asked = [tuple(row) for row in knobs.space.sample(np.random.default_rng(seed), 8).tolist()]
         validator = Validator(knobs, None, set())
-        (valid,) = validator.validate([asked])
-        if valid is None:
-            assert knobs.apply(asked) is None
-            return
+        first, *others = validator.validate(asked)
+        assert (first is None) == (knobs.apply(asked[0]) is None)
+        valid = next(filter(None, [first, *others]))
         candidate = validator.candidate(valid.configuration)
         logged = json.loads(json.dumps(candidate.trace))
         assert knobs.find(logged) == valid.configuration
@@ -65,7 +56,7 @@ class TestRoundTrip:
 
     def test_only_locations_may_come_out_as_others(self, views, kind):
         knobs = views[kind]
-        rows = knobs.space.sample(np.random.default_rng(1), 30).tolist()
+        rows = knobs.space.sample(np.random.default_rng(1), 12).tolist()
         pairs = [(row, applied) for row in rows if (applied := knobs.apply(tuple(row))) is not None]
         assert pairs
         for row, applied in pairs:
@@ -80,8 +71,8 @@ class TestRoundTrip:
         from autotune.tvm_backend.search.tasks import program_hash
 
         knobs = views[kind]
-        parameters = EvolutionParameters(16, 0, 8, 0.85)
-        request = Request((), (), 8, None, seed=3)
+        parameters = EvolutionParameters(8, 0, 4, 0.85)
+        request = Request((), (), 4, None, seed=3)
         candidates = propose_without_knobs(knobs.program, target, request, parameters).candidates
         assert candidates
         for candidate in candidates:
@@ -99,7 +90,7 @@ def test_a_location_that_does_not_exist_stands_for_the_next_one_outwards(views):
         applied = knobs.apply((*row[:at], place, *row[at + 1 :]))
         settled.append(applied.configuration[at] if applied else None)
     valid = [place for place in settled if place is not None]
-    assert valid == sorted(valid)
+    assert len(valid) > 1 and valid == sorted(valid)
     assert all(place <= asked for asked, place in enumerate(settled) if place is not None)
     assert all(settled[place] == place for place in valid)
 
@@ -123,6 +114,6 @@ def test_every_tile_that_tvm_draws_is_a_value(views):
     from autotune.tvm_backend.search.design_space import plain_trace, tune_context
 
     knobs = views["conv2d"]
-    for seed in range(1, 9):
+    for seed in range(1, 4):
         for schedule in tune_context(knobs.program, knobs.target, seed=seed).generate_design_space():
             assert knobs.find(plain_trace(schedule.trace.simplified(True))) is not None

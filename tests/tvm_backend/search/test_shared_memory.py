@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from autotune.tvm_backend.cuda import runtime
@@ -87,21 +83,14 @@ def test_no_architecture_gives_more_than_it_has():
     assert not accepted(copied(228 * KIB // 4, "shared.dyn"), gpu("sm_90"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
-def test_the_runtime_asks_for_what_a_launch_gives(tmp_path):
+def test_the_runtime_asks_for_what_a_launch_gives(made_once, tmp_path):
     """The stand-in refuses launches with more than 48 KiB that were not asked for, as a driver does."""
     from autotune.tvm_backend.kernels.compile import build_library
 
     elements = 60 * KIB // 4
-    libraries = tmp_path / "libraries"
-    libraries.mkdir()
     build_library(copied(elements, "shared.dyn").mod, gpu(), tmp_path / "kernel.so")
-    stand_in = StandIn.make(compile_libraries(libraries), tmp_path / "gpus")
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, str(tmp_path / "kernel.so"), str(elements)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **stand_in.environment()},
-        timeout=120,
-    )
+    stand_in = StandIn.make(made_once("stand_in", compile_libraries), tmp_path / "gpus")
+    done = stand_in.python(LAUNCH, tmp_path / "kernel.so", elements)
     assert done.stdout.strip() == "launched", done.stderr

@@ -165,7 +165,7 @@ def test_a_slow_model_is_timed_less_often(comparison, processes, monkeypatch):
     assert comparison.time(TIMINGS)["ours"].timings_ms == [(2.0,)]
 
 
-def test_no_turn_begins_after_slow_ones(comparison):
+def test_no_turn_begins_after_slow_ones(comparison, processes):
     times = comparison.time(timings=3 * TIMINGS, longest_s=0.0)
     assert [len(item.turns_ms) for item in times.values()] == [1, 1]
 

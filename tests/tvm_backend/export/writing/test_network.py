@@ -54,7 +54,7 @@ def test_a_network_has_a_block_for_each_kernel_and_a_weight_for_each_constant(lo
     assert [weight.offset for weight in network.weights] == [64, 64 + 256]
     assert {float(value.flat[0]) for value in network.values} == {1.0, 0.5}
     assert network.outputs == (network.blocks[-1].arguments[-1],)
-    assert all(view.shape == (4, 8) for view in network.views)
+    assert network.views and all(view.shape == (4, 8) for view in network.views)
 
 
 def test_buffers_share_memory_and_inputs_share_it_with_none(lowered) -> None:

@@ -153,11 +153,6 @@ def test_threads_and_order_change_no_result(build: Callable[..., Path], written:
     assert re.findall(r"^ +[0-9.]+ +([0-9]+)  \w+$", said, re.MULTILINE) == asked
 
 
-def test_a_block_that_is_left_out_is_missed(build: Callable[..., Path], written: Written, tmp_path: Path) -> None:
-    run(build(lambda text: text.replace("    block0.run();\n", "")), tmp_path)
-    assert not same(outputs(tmp_path, written.expected), written.expected)
-
-
 def test_weights_of_another_network_are_refused(program: Path, written: Written, tmp_path: Path) -> None:
     data = (written.folder / files.WEIGHTS).read_bytes()
     for content in (data[:-64], data.replace(b"weights ", b"weights 0", 1)[: len(data)]):

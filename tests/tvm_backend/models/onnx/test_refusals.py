@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from onnx import TensorProto, helper
 
 from autotune.errors import ModelError, OperatorRefused
 from autotune.tvm_backend.models.onnx.read import read_model
+
+from .onnx_cases import onnx_cases
 
 # Tests of ONNX with one operator, one for each reason that an operator is refused for.
 OPERATORS = {
@@ -69,15 +70,6 @@ WHOLE = (
 BARE = re.compile(r"(^|: )\w+(Error|Exception): ")
 
 
-@pytest.fixture(scope="module")
-def models(target: Any) -> dict[str, Any]:
-    from onnx.backend.test.case.node import collect_testcases
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {case.name.removeprefix("test_"): case.model for case in collect_testcases(None)}
-
-
 def refused(proto: Any, folder: Path) -> ModelError:
     path = folder / "net.onnx"
     onnx.save(proto, str(path))
@@ -91,8 +83,8 @@ def refused(proto: Any, folder: Path) -> ModelError:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_refused_operator_is_said_with_why_and_what_to_do(models: dict[str, Any], name: str, tmp_path: Path) -> None:
-    error = refused(models[name], tmp_path)
+def test_a_refused_operator_is_said_with_why_and_what_to_do(target: Any, name: str, tmp_path: Path) -> None:
+    error = refused(onnx_cases()[name].model, tmp_path)
     assert isinstance(error, OperatorRefused) and error.refusal is not None
     refusal = error.refusal
     assert refusal.operator == OPERATORS[name]
@@ -102,8 +94,8 @@ def test_a_refused_operator_is_said_with_why_and_what_to_do(models: dict[str, An
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_what_is_refused_as_a_whole_is_one_line(models: dict[str, Any], name: str, tmp_path: Path) -> None:
-    refused(models[name], tmp_path)
+def test_what_is_refused_as_a_whole_is_one_line(target: Any, name: str, tmp_path: Path) -> None:
+    refused(onnx_cases()[name].model, tmp_path)
 
 
 def test_an_input_that_sets_a_shape_may_be_fixed(target: Any, tmp_path: Path) -> None:
