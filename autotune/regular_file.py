@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 from autotune.errors import BadInput
 
+_CHUNK = 1 << 20
+
 
 def open_regular(path: Path | str, buffering: int = io.DEFAULT_BUFFER_SIZE, *, parent: int | None = None) -> BinaryIO:
     """Open a file to read it.
@@ -50,10 +52,12 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
     with open_regular(path) as file:
         if most is None:
             return file.read()
-        data = file.read(most + 1)
+        data = bytearray()
+        while len(data) <= most and (chunk := file.read(min(_CHUNK, most + 1 - len(data)))):
+            data += chunk  # by parts: `read` makes room for all that it is asked for
     if len(data) > most:
         raise OSError(errno.EOVERFLOW, f"it is larger than {most >> 20} MiB, and none of its kind is", str(path))
-    return data
+    return bytes(data)
 
 
 def check_readable(path: Path) -> None:

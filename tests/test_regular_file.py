@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,20 @@ def test_tables_and_lists_that_are_nested_too_deeply_are_said_in_a_line(tmp_path
     (tmp_path / "plan.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"plan\.toml: its tables or lists are nested too deeply"):
         read_plan(tmp_path / "plan.toml")
+
+
+def test_a_bound_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"content")
+    tracemalloc.start()
+    try:
+        assert read_regular(tmp_path / "small", 1 << 30) == b"content"
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_than_the_bound_is_refused_and_as_much_is_not(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 2048)
+    assert len(read_regular(tmp_path / "file", 2048)) == 2048
+    with pytest.raises(OSError, match="is larger than"):
+        read_regular(tmp_path / "file", 2047)
