@@ -13,10 +13,11 @@ from types import TracebackType
 
 from autotune.commands.job_status import snapshot
 from autotune.errors import DaemonRunning, MachineProblem, TimedOut, WorkerCrashed, disk_problem
+from autotune.regular_file import open_to_write
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import private_folder
+from autotune.storage.room import check_ours, private_folder
 
 _START_LIMIT_S = 20.0
 _POLL_S = 0.05
@@ -42,7 +43,7 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
         raise DaemonRunning(f"a daemon already serves {workspace.root.absolute()} (pid {info.identity['pid']})")
     try:
         private_folder(workspace.logs)
-        log = workspace.daemon_log.open("ab")
+        log = open_to_write(workspace.daemon_log)
     except OSError as error:
         raise disk_problem("write", workspace.daemon_log, error) from error
     command = [
@@ -80,10 +81,12 @@ def stop(workspace: Workspace, limit_s: float) -> int | None:
     Raises:
         TimedOut: It still runs after `limit_s`.
         MachineProblem: It belongs to another user.
+        DiskProblem: Another user can say which process it is.
     """
     info = running_daemon(workspace)
     if info is None:
         return None
+    check_ours(workspace.jobs)  # or somebody else may say which process it is
     identity = Identity.from_json(info.identity)
     try:
         os.kill(identity.pid, signal.SIGTERM)
