@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -10,8 +11,9 @@ from typing import Annotated, Any, NamedTuple
 
 from autotune import schema
 from autotune.device_settings import BoardSettings, DeviceSettings
-from autotune.errors import InvalidData, UnknownKey, WrongValue, disk_problem
-from autotune.regular_file import read_regular
+from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, disk_problem
+from autotune.ownership import is_trusted_owner, opening, owner_name
+from autotune.regular_file import open_regular, read_at_most
 from autotune.settings import (
     NAMED_TARGETS,
     BuildSettings,
@@ -95,11 +97,14 @@ def load_config(path: Path) -> Config:
     """Read the settings from a file. A setting that is not there has its default, as has every setting without a file.
 
     Raises:
-        ConfigError: The file is wrong. The message names the file, the line and what is wrong there.
+        ConfigError: The file is wrong. The message names the file, the line and what is wrong there. Or somebody else
+            can change it.
         DiskProblem: The file cannot be read.
     """
     try:
-        data = read_regular(path, MOST_BYTES)
+        with open_regular(path) as file:
+            _check_owner(path, os.fstat(file.fileno()))
+            data = read_at_most(file, path, MOST_BYTES)
     except FileNotFoundError:
         return Config()
     except OSError as error:
@@ -115,6 +120,15 @@ def load_config(path: Path) -> Config:
         for name, device in config.devices.items():
             _check_device(name, device, document["devices"][name], path.parent)
         return replace(config, boards={name: _board(name, table) for name, table in boards.items()})
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Check that only this user can change the settings, which say what runs, where, and whom to connect to."""
+    if fault := opening(path, status, but_own_group=True):
+        raise ConfigError(fault)
+    if not is_trusted_owner(status.st_uid):
+        owner = owner_name(status.st_uid)
+        raise ConfigError(f"{path} belongs to {owner}, and settings say what runs as you; read it, and copy it")
 
 
 def _split(document: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""Read files that others may have put there: a pipe in place of one keeps nobody waiting, and no device is read."""
+"""Read and write files that others may have put there: a pipe in place of one keeps nobody waiting, no device is read,
+and nothing is written to where a link leads.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from autotune.errors import BadInput
 
@@ -50,14 +52,57 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
         OSError: It cannot be read, is a pipe or a device, or has more bytes.
     """
     with open_regular(path) as file:
-        if most is None:
-            return file.read()
-        data = bytearray()
-        while len(data) <= most and (chunk := file.read(min(_CHUNK, most + 1 - len(data)))):
-            data += chunk  # by parts: `read` makes room for all that it is asked for
+        return file.read() if most is None else read_at_most(file, path, most)
+
+
+def read_at_most(file: BinaryIO, path: Path, most: int) -> bytes:
+    """Return the rest of an open file.
+
+    Args:
+        file: The file.
+        path: Its path, for the message.
+        most: How many bytes it may have.
+
+    Raises:
+        OSError: It cannot be read, or has more bytes.
+    """
+    data = bytearray()
+    while len(data) <= most and (chunk := file.read(min(_CHUNK, most + 1 - len(data)))):
+        data += chunk  # by parts: `read` makes room for all that it is asked for
     if len(data) > most:
         raise OSError(errno.EOVERFLOW, f"it is larger than {most >> 20} MiB, and none of its kind is", str(path))
     return bytes(data)
+
+
+def open_to_write(path: Path, mode: Literal["append", "change"] = "append") -> BinaryIO:
+    """Open a file to write to it as it stands. A missing one is made.
+
+    Args:
+        path: The file.
+        mode: Whether what is written comes at its end, or where the writer says.
+
+    Raises:
+        OSError: It cannot be written, or is a link, a pipe or a device.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags | (os.O_APPEND if mode == "append" else 0), 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ESPIPE, "it is a pipe or a device, and no file", str(path))
+        return os.fdopen(descriptor, "wb", 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def truncate(path: Path, length: int) -> None:
+    """Cut off what a file has beyond so many bytes.
+
+    Raises:
+        OSError: It cannot be written, or is a link, a pipe or a device.
+    """
+    with open_to_write(path, "change") as file:
+        file.truncate(length)
 
 
 def check_readable(path: Path) -> None:

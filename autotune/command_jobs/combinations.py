@@ -24,9 +24,10 @@ from autotune.strategies.space import Configuration, Indices, Knob
 
 __all__ = ["Combinations"]
 
-# Combinations that are listed at most, and rows of a partial list.
+# Combinations that are listed at most, rows of a partial list, and numbers in either.
 _MOST_LISTED = 1 << 20
 _MOST_PARTIAL = 1 << 22
+_MOST_NUMBERS = 1 << 26  # 512 MiB
 _PROBED = 4096
 
 
@@ -107,7 +108,7 @@ class Combinations:
         rows = np.zeros((1, 1), dtype=np.int64)
         for count, name in enumerate(names, start=1):
             size = len(self.definition.parameters[name])
-            if len(rows) * size > _MOST_PARTIAL:
+            if len(rows) * size > _MOST_PARTIAL or len(rows) * size * (count + 1) > _MOST_NUMBERS:
                 return None
             rows = np.concatenate([np.repeat(rows, size, axis=0), np.tile(np.arange(size), len(rows))[:, None]], axis=1)
             bound = set(names[:count])

@@ -20,6 +20,7 @@ from autotune.storage import locks
 from autotune.storage.job_files import is_in_use
 from autotune.storage.leftovers import abandoned
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.room import check_ours
 from autotune.storage.trees import discard_tree, remove_tree
 
 _TRASH = "removed-"
@@ -38,11 +39,12 @@ def clean(workspace: Workspace, older_than_s: float, named: Sequence[JobPaths] |
 
     Raises:
         BadState: A named job has not ended, or is being exported. No job was removed.
-        DiskProblem: A folder could not be removed.
+        DiskProblem: A folder could not be removed, or somebody else can put folders among the jobs.
     """
     now = time.time()
     if not workspace.jobs.is_dir():
         return []
+    check_ours(workspace.jobs)
     with locks.exclusive(workspace.queue_lock):
         jobs = snapshot(workspace)
         if named is not None:

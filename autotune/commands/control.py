@@ -23,6 +23,7 @@ from autotune.storage.job_files import check_model, read_control, read_spec, rea
 from autotune.storage.job_state import effective_state
 from autotune.storage.journal import ControlVerb, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.room import check_ours
 from autotune.storage.watch import nudge
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def apply(workspace: Workspace, verb: ControlVerb, jobs: list[JobPaths]) -> list
     """
     if not jobs:  # nor need there be a queue
         return []
+    check_ours(workspace.jobs)
     with locks.exclusive(workspace.queue_lock):
         changes = {}
         for job in jobs:

@@ -12,6 +12,7 @@ import typer
 
 from autotune.commands.terminal import tell
 from autotune.errors import BadInput, disk_problem
+from autotune.regular_file import open_to_write
 from autotune.storage.atomic import make_folders
 from autotune.storage.paths import Workspace
 from autotune.storage.room import private_folder
@@ -51,7 +52,7 @@ def _run(words: list[str], log: Path) -> int:
     if "daemon" not in words:
         return subprocess.run([sys.executable, *own, *words[1:]]).returncode
     private_folder(log.parent)
-    with log.open("ab") as output:
+    with open_to_write(log) as output:
         return subprocess.run([sys.executable, *own, *words[1:]], stderr=output).returncode
 
 

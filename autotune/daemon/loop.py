@@ -27,7 +27,7 @@ from autotune.storage import daemon_info, locks
 from autotune.storage.leftovers import leftovers
 from autotune.storage.paths import Workspace
 from autotune.storage.quarantine import Quarantine
-from autotune.storage.room import private_folder
+from autotune.storage.room import check_ours, private_folder
 from autotune.storage.watch import FolderWatch
 from autotune.tvm_backend.load import check_versions
 from autotune.workers.cluster.runner import ClusterRunner
@@ -120,6 +120,8 @@ class Daemon:
     def _alone(self) -> Iterator[None]:
         for folder in (self.workspace.jobs, self.workspace.logs):
             private_folder(folder)
+        if self.workspace.tuning.exists():
+            check_ours(self.workspace.tuning)
         self._lock = self._take_lock()
         try:
             yield
@@ -138,6 +140,7 @@ class Daemon:
         """Lock `jobs/` again if another folder has taken its place: a second daemon could lock that one."""
         if self._lock.in_place() or not self.workspace.jobs.is_dir():
             return NOTHING
+        check_ours(self.workspace.jobs)
         lock = self._take_lock()
         self._lock.release()
         self._lock = lock

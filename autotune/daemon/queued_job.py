@@ -18,7 +18,7 @@ from autotune.storage.atomic import stamp
 from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.exploration import read_choice, with_choice
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State
-from autotune.storage.job_files import read_control, read_spec, read_state
+from autotune.storage.job_files import check_owner, read_control, read_spec, read_state
 from autotune.storage.paths import JobPaths, Workspace
 
 _NO_CONTROL = (0, 0)
@@ -76,6 +76,7 @@ class QueuedJob:
         Raises:
             StorageError: A file of the job cannot be used; the job cannot be run.
         """
+        check_owner(paths)
         control_seen = _stamp(paths)
         spec = read_spec(paths)
         control = read_control(paths)

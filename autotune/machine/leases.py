@@ -21,8 +21,9 @@ from pathlib import Path
 
 from autotune.errors import Busy, DiskProblem, one_line
 from autotune.machine.cgroups import unescaped
+from autotune.ownership import owner_name
 from autotune.storage import locks
-from autotune.storage.locks import Lease, owner_name
+from autotune.storage.locks import Lease
 
 ROOT = Path("/")
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in proc_ns.h of the kernel: the namespace of the machine itself

@@ -22,6 +22,16 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of a `with` block, in this thread and in the children that it starts."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @dataclass
 class Interrupts:
     """The signals that came, in order.
@@ -61,6 +71,7 @@ def interrupts(react: Callable[[], None]) -> Iterator[Interrupts]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     previous = {number: signal.signal(number, on_signal) for number in numbers}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # who started this process may have held them back
     try:
         yield caught
     finally:

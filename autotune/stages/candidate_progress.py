@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from autotune.errors import StorageError
+from autotune.regular_file import open_to_write
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, to_json
@@ -80,7 +81,10 @@ class CandidateProgress:
         name, version = InProgress.FORMAT
         text = json.dumps({"format": name, "version": version, **to_json(note)})
         with suppress(OSError):  # a full disk is not this candidate's failure
-            self.stage.paths.in_progress(self.stage.file.task, self.stage.file.round).write_text(text)
+            path = self.stage.paths.in_progress(self.stage.file.task, self.stage.file.round)
+            with open_to_write(path, "change") as file:
+                file.truncate(0)
+                file.write(text.encode())
 
 
 @contextmanager

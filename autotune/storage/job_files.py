@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from autotune.errors import DamagedFile, DiskProblem, disk_problem
+from autotune.ownership import owner_name
 from autotune.reasons import Reason
 from autotune.regular_file import open_regular
 from autotune.settings import TARGET_KINDS
@@ -50,6 +51,21 @@ def read_spec(paths: JobPaths) -> JobSpec:
     if fault := _spec_fault(paths, spec):
         raise DamagedFile(f"{paths.spec} is damaged: {fault}")
     return with_choice(spec, read_choice(paths, spec))
+
+
+def check_owner(paths: JobPaths) -> None:
+    """Check that a job's folder is this user's: nobody else can plant links in it that lead elsewhere.
+
+    Raises:
+        DiskProblem: It is not.
+    """
+    try:
+        uid = os.lstat(paths.folder).st_uid
+    except OSError as error:
+        raise disk_problem("use", paths.folder, error) from error
+    if uid != os.geteuid():
+        owner = owner_name(uid)
+        raise DiskProblem(f"{paths.folder} belongs to {owner}, whose job only their own daemon may serve; move it away")
 
 
 def _spec_fault(paths: JobPaths, spec: JobSpec) -> str:
@@ -127,6 +143,8 @@ def _is_safe(candidate: Candidate) -> bool:
 
 def orphaned_artifacts(paths: JobPaths) -> list[Path]:
     """Return the folders of libraries whose stage file is gone."""
+    if os.path.islink(paths.artifacts):  # to folders of somebody else, which nobody may delete
+        return []
     folders = sorted(paths.artifacts.glob("*"))
     return [folder for folder in folders if not (paths.stages / f"{folder.name}.json").exists()]
 
@@ -154,14 +172,14 @@ def set_aside(path: Path) -> Path:
 
 
 def make_folder(path: Path) -> None:
-    """Create a missing folder of a job. A file in its place is set aside.
+    """Create a missing folder of a job. A file or a link in its place is set aside.
 
     The folder above it is not made: it would be that of a job that `clean` has removed.
 
     Raises:
         DiskProblem: The folder could not be made.
     """
-    if os.path.lexists(path) and not path.is_dir():
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
         set_aside(path)
     try:
         if not path.is_dir():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,8 +63,8 @@ def temporaries(workspace: Workspace) -> Iterator[Path]:
 
 
 def _folders(workspace: Workspace) -> Iterator[Path]:
-    """Yield every folder in which files are published."""
+    """Yield every folder in which files are published, but for those that links lead to."""
     yield from (workspace.jobs, workspace.logs)
     for job in workspace.job_list():
-        yield from (job.folder, job.tasks, job.stages)
-    yield from workspace.logs.glob("tuning/*")
+        yield from (folder for folder in (job.folder, job.tasks, job.stages) if not os.path.islink(folder))
+    yield from (folder for folder in workspace.tuning_folders() if not os.path.islink(folder))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import pwd
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from autotune.errors import Busy, DiskProblem, LockFolderProblem, disk_problem
+from autotune.ownership import owner_name
 from autotune.storage.atomic import temporary_name
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ __all__ = [
     "cannot_lock",
     "ensure_lock_folder",
     "exclusive",
-    "owner_name",
     "sole_writer",
     "try_lock",
 ]
 
 _POLL_S = 0.01
+_OTHERS_FAULT = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR)
 
 
 @final
@@ -189,21 +189,19 @@ def ensure_lock_folder(path: Path) -> None:
         )
 
 
-def owner_name(uid: int) -> str:
-    """Return the name of a user; their number where they have none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
 def cannot_lock(problem: DiskProblem) -> LockFolderProblem:
-    """Say why a lock in the lock folder cannot be taken, and whose file it is if its owner has locked others out."""
+    """Say why a lock in the lock folder cannot be taken, and whose file it is if its owner keeps others out."""
     error = problem.__cause__
-    path = error.filename if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM) else None
-    if path is None or not os.path.isfile(path):
+    path = error.filename if isinstance(error, OSError) and error.errno in _OTHERS_FAULT else None
+    try:
+        status = os.lstat(path) if path is not None else None
+    except OSError:
+        status = None
+    if status is None or (stat.S_ISDIR(status.st_mode) and not isinstance(error, IsADirectoryError)):
         return LockFolderProblem(str(problem))
-    owner = owner_name(os.stat(path).st_uid)
+    owner = owner_name(status.st_uid)
+    if not stat.S_ISREG(status.st_mode):
+        return LockFolderProblem(f"{path} is in the place of a lock and no file; its owner, {owner}, should remove it")
     return LockFolderProblem(f"nobody but {owner} can lock {path}; {owner} should run: chmod 666 {path}")
 
 

@@ -62,8 +62,8 @@ def seal_keys() -> tuple[Path, Path]:
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_dir()
-    except OSError:  # a symbolic link to itself, say
+        return entry.is_dir(follow_symlinks=False)  # what a link leads to is not the workspace's to write or delete
+    except OSError:
         return False
 
 
@@ -314,11 +314,19 @@ class Workspace:
         return self.logs / "quarantine.jsonl"
 
     def tuning_log(self, target_key: str, task_hash: str) -> TaskLogPaths:
-        return TaskLogPaths(self.logs / "tuning" / target_key / f"{task_hash}.jsonl")
+        return TaskLogPaths(self.tuning / target_key / f"{task_hash}.jsonl")
 
     def device_kind(self, target_key: str) -> Path:
-        return self.logs / "tuning" / target_key / "device.json"
+        return self.tuning / target_key / "device.json"
+
+    @property
+    def tuning(self) -> Path:
+        return self.logs / "tuning"
+
+    def tuning_folders(self) -> list[Path]:
+        """Return the folders of tuning logs: one for each kind of device."""
+        return sorted(self.tuning.glob("*"))
 
     def tuning_logs(self, target_key: str) -> list[TaskLogPaths]:
         """Return all tuning logs of one kind of device."""
-        return [TaskLogPaths(path) for path in sorted((self.logs / "tuning" / target_key).glob("*.jsonl"))]
+        return [TaskLogPaths(path) for path in sorted((self.tuning / target_key).glob("*.jsonl"))]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.errors import DamagedFile, NewerFormat, disk_problem
-from autotune.regular_file import open_regular, read_regular
+from autotune.regular_file import open_regular, open_to_write, read_regular, truncate
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes, sync_folder, write_all
 from autotune.storage.log_lines import (
@@ -239,14 +239,14 @@ class RecordLog:
 
     def _repair(self) -> None:
         state = self._look()
-        if state.torn:
-            _LOG.warning("%s: cut off a torn tail of %d bytes", self.path, state.torn)
         if state.damaged or not state.headed:
             lines = whole_lines(self._content())
             damaged = [line for line in lines if not is_sound(line)]
             self._rewrite([line for line in lines if is_sound(line)], damaged, state.headed)
         elif state.torn:
             self._truncate(state.end)
+        if state.torn:
+            _LOG.warning("%s: cut off a torn tail of %d bytes", self.path, state.torn)
 
     def _look(self) -> _Look:
         """Read the log line by line, and check each."""
@@ -283,7 +283,7 @@ class RecordLog:
 
     def _truncate(self, length: int) -> None:
         try:
-            os.truncate(self.path, length)
+            truncate(self.path, length)
         except OSError as error:
             raise disk_problem("repair", self.path, error) from error
 
@@ -343,11 +343,8 @@ def _append_durably(path: Path, data: bytes, stamped: bool = False) -> Seal | No
     """
     try:
         created = not path.exists()
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            seal = _write_or_undo(descriptor, data, stamped)
-        finally:
-            os.close(descriptor)
+        with open_to_write(path) as file:
+            seal = _write_or_undo(file.fileno(), data, stamped)
         if created:
             sync_folder(path.parent)
         return seal

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import shlex
+import stat
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from autotune.errors import DiskProblem, MachineProblem, disk_problem
+from autotune.ownership import is_trusted_owner, opening, owner_name
 from autotune.storage.atomic import make_folders, temporary_name, write_all
 from autotune.storage.trees import discard_tree
 
 _PROBE_BYTES = 1 << 20
 _PREFIX = "autotune-scratch-"
 _OLD_S = 24 * 3600  # nothing that uses such a folder takes so long
-_WRITABLE_BY_OTHERS = 0o022
 
 
 def check_room(*folders: Path) -> None:
@@ -121,12 +121,45 @@ def disk_trouble(folder: Path) -> str:
 
 
 def private_folder(path: Path) -> None:
-    """Create a folder that only its owner may enter. An existing folder is left as it is.
+    """Create a folder that only its owner may enter. One that is there is left as it is, and checked.
 
     Raises:
-        DiskProblem: It could not be made.
+        DiskProblem: It could not be made, or somebody else can put things into it.
     """
     make_folders(path, 0o700)
+    check_ours(path)
+
+
+def check_ours(folder: Path) -> None:
+    """Check that only this user can put anything into a folder: files in it are written, run and deleted by name.
+
+    Raises:
+        DiskProblem: Somebody else can, or it is or has a link that somebody else has made.
+    """
+    try:
+        fault = _link_fault(folder, os.lstat(folder)) or _folder_fault(folder)
+        with os.scandir(folder) as entries:
+            links = [entry for entry in entries if entry.is_symlink()]
+        for entry in links:
+            fault = fault or _link_fault(Path(entry.path), entry.stat(follow_symlinks=False))
+    except OSError as error:
+        raise disk_problem("use", error.filename or folder, error) from error
+    if fault:
+        raise DiskProblem(fault)
+
+
+def _link_fault(path: Path, status: os.stat_result) -> str:
+    if not stat.S_ISLNK(status.st_mode) or is_trusted_owner(status.st_uid):
+        return ""
+    return f"{path} is a link that {owner_name(status.st_uid)} has made, and leads anywhere; remove it"
+
+
+def _folder_fault(folder: Path) -> str:
+    status = os.stat(folder)
+    if status.st_uid == os.geteuid():
+        return opening(folder, status, but_own_group=True)
+    owner = owner_name(status.st_uid)
+    return f"{folder} belongs to {owner}, who can put anything into it; give another --workspace"
 
 
 def distrust(path: Path) -> str:
@@ -138,9 +171,7 @@ def distrust(path: Path) -> str:
     status = os.lstat(path)
     if status.st_uid != os.geteuid():
         return f"{path} belongs to another user than the daemon's"
-    if status.st_mode & _WRITABLE_BY_OTHERS:
-        return f"others may write to {path}; run: chmod go-w {shlex.quote(str(path))}"
-    return ""
+    return opening(path, status)
 
 
 class _ScratchFolder(tempfile.TemporaryDirectory[str]):

@@ -207,7 +207,7 @@ def append(path: Path, entries: Iterable[Entry], before: Seal, after: Seal) -> b
         Whether they were added. An error may leave an index that is not whole.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

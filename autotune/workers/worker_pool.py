@@ -27,6 +27,7 @@ from autotune.processes.messages import (
     receive,
     send,
 )
+from autotune.regular_file import open_to_write, truncate
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.paths import Workspace
 from autotune.workers.stage_runner import LEASE_WAIT_S, StageRunner
@@ -159,7 +160,7 @@ class WorkerPool(StageRunner):
     def _log(self, kind: str) -> BinaryIO:
         path = self._workspace.worker_log(kind)
         try:
-            return path.open("ab")
+            return open_to_write(path)
         except OSError as error:
             raise disk_problem("write", path, error) from error
 
@@ -238,4 +239,4 @@ def shorten(path: Path, most: int) -> None:
         with open(path, "rb") as file:
             file.seek(size - most)
             publish_bytes(path.with_name(path.name + ".1"), file.read(most))
-        os.truncate(path, 0)
+        truncate(path, 0)

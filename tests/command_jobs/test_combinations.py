@@ -62,6 +62,25 @@ def test_a_billion_combinations_are_drawn_rather_than_listed() -> None:
     assert len(drawn) == 500 and (drawn[:, 1] + drawn[:, 2] > 3).all()
 
 
+def test_combinations_of_so_many_parameters_that_the_list_would_fill_the_memory_are_drawn() -> None:
+    several = {f"p{place}": (0, 1) for place in range(18)}
+    single = {f"q{place}": (7,) for place in range(238)}
+    space = combinations(**several, **single)
+    assert space.space.table is None and len(space.space.sample(np.random.default_rng(1), 10)) == 10
+
+
+def test_combinations_of_as_many_with_fewer_parameters_are_listed() -> None:
+    assert combinations(**{f"p{place}": (0, 1) for place in range(18)}).space.size == 2**18
+
+
+def test_of_very_many_of_which_hardly_one_is_allowed_it_says_so() -> None:
+    space = combinations(
+        (" + ".join(f"p{place}" for place in range(9)) + " == 0",), **{f"p{i}": tuple(range(10)) for i in range(9)}
+    )
+    with pytest.raises(InvalidData, match="1,000,000,000 combinations"):
+        space.check()
+
+
 def test_a_restriction_prunes_before_the_list_is_too_long() -> None:
     chain = tuple(f"p{place} == p{place + 1}" for place in range(11))
     space = combinations(chain, **{f"p{place}": tuple(range(10)) for place in range(12)})

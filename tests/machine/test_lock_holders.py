@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from autotune.machine.leases import holders
-from autotune.storage.locks import owner_name, try_lock
+from autotune.ownership import owner_name
+from autotune.storage.locks import try_lock
 
 HOLD = "import sys, time, pathlib; from autotune.storage.locks import try_lock\n"
 HOLD += "held = try_lock(pathlib.Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"

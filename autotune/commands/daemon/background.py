@@ -13,10 +13,12 @@ from types import TracebackType
 
 from autotune.commands.job_status import snapshot
 from autotune.errors import DaemonRunning, MachineProblem, TimedOut, WorkerCrashed, disk_problem
+from autotune.processes.interrupts import held_back
+from autotune.regular_file import open_to_write
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import private_folder
+from autotune.storage.room import check_ours, private_folder
 
 _START_LIMIT_S = 20.0
 _POLL_S = 0.05
@@ -42,7 +44,7 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
         raise DaemonRunning(f"a daemon already serves {workspace.root.absolute()} (pid {info.identity['pid']})")
     try:
         private_folder(workspace.logs)
-        log = workspace.daemon_log.open("ab")
+        log = open_to_write(workspace.daemon_log)
     except OSError as error:
         raise disk_problem("write", workspace.daemon_log, error) from error
     command = [
@@ -80,10 +82,12 @@ def stop(workspace: Workspace, limit_s: float) -> int | None:
     Raises:
         TimedOut: It still runs after `limit_s`.
         MachineProblem: It belongs to another user.
+        DiskProblem: Another user can say which process it is.
     """
     info = running_daemon(workspace)
     if info is None:
         return None
+    check_ours(workspace.jobs)  # or somebody else may say which process it is
     identity = Identity.from_json(info.identity)
     try:
         os.kill(identity.pid, signal.SIGTERM)
@@ -105,23 +109,41 @@ def stop(workspace: Workspace, limit_s: float) -> int | None:
 class DrainingDaemon:
     """Runs `autotune daemon run --drain` during a `with` block. At its end the daemon is stopped.
 
+    Stages that run then may end first, for as long as the daemon's settings say. After Ctrl-C they may not.
+
     Args:
         workspace: The workspace to serve.
     """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  closed by __exit__
-        self._process = self._start()
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  closed when the daemon is stopped
+        self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> DrainingDaemon:
+        try:
+            self._start()
+        except BaseException:
+            self._stop(signal.SIGQUIT)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        self._process.wait()
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self._stop(signal.SIGQUIT if interrupted else signal.SIGTERM)
+
+    def _stop(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            try:
+                self._process.send_signal(number)
+                self._process.wait()
+            except BaseException:
+                with held_back():
+                    self._process.send_signal(signal.SIGQUIT)
+                    self._process.wait()
+                raise
         self._messages.close()
 
     def keep_alive(self, jobs: Sequence[JobPaths]) -> None:
@@ -135,21 +157,25 @@ class DrainingDaemon:
         Raises:
             WorkerCrashed: The daemon exited before the jobs had ended. The message says why.
         """
-        code = self._process.poll()
+        code = self._process.poll() if self._process is not None else None
         if code == DaemonRunning.exit_code:
             if running_daemon(self._workspace) is None:
-                self._process = self._start()
+                self._start()
         elif code is not None and (left := [job for job in snapshot(self._workspace, jobs) if not job.ended]):
             reason = left[0].reason if code == 0 else self._last_message()
             raise WorkerCrashed(f"the daemon left before job {left[0].id} ({left[0].name}) had ended: {reason}")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         root = str(self._workspace.root.absolute())
         command = [sys.executable, "-m", "autotune", "--workspace", root, "daemon", "run", "--drain"]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._messages)
+        with held_back():  # or a daemon that has just been started would be nobody's
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._messages
+            )
 
     def _last_message(self) -> str:
         end = self._messages.seek(0, 2)
         self._messages.seek(max(0, end - _MESSAGE_BYTES))
         lines = self._messages.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"it ended with {self._process.returncode} and said nothing"
+        code = self._process.returncode if self._process is not None else None
+        return lines[-1] if lines else f"it ended with {code} and said nothing"

@@ -27,6 +27,7 @@ from autotune.processes.messages import (
     receive,
     send,
 )
+from autotune.regular_file import open_to_write
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.paths import Workspace
 from autotune.workers.stage_runner import StageRunner
@@ -142,7 +143,7 @@ class ClusterRunner(StageRunner):
     def _log(self) -> BinaryIO:
         path = self._workspace.worker_log("ray")
         try:
-            return path.open("ab")
+            return open_to_write(path)
         except OSError as error:
             raise disk_problem("write", path, error) from error
 

@@ -56,10 +56,10 @@ def test_without_a_temporary_folder_the_error_says_which_to_make(tmp_path, monke
 
 
 def test_a_full_disk_is_the_disks_problem(tmp_path, monkeypatch):
-    def full(**_: object) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path))
 
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
     with pytest.raises(DiskProblem, match="no space left on device"):
         check_machine(GENERIC)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from autotune.storage.trees import remove_tree
 from autotune.tvm_backend.export.loadable import REPORT
 from autotune.tvm_backend.export.writing.cpp_program import FOLDER, HEADER, MACHINE, STATIC
 
@@ -109,4 +109,4 @@ def move_source(made: Path, to: Path) -> None:
         (to / name).unlink(missing_ok=True)
     for name in (SUMS, KERNELS, WEIGHTS, *SOURCE_STATIC, SOURCE_HEADER, NETWORK):
         (made / name).replace(to / name)
-    shutil.rmtree(made)
+    remove_tree(made)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -16,6 +15,7 @@ import numpy as np
 from autotune.errors import WorkerError
 from autotune.options import InputSpec
 from autotune.plans.arena import ALIGNMENT, aligned
+from autotune.storage.trees import remove_tree
 from autotune.tvm_backend.export.writing.files import (
     KERNELS,
     NETWORK,
@@ -88,7 +88,7 @@ def write_source(folder: Path, lowered: IRModule, executable: Executable, model:
     """
     network = read_network(lowered, ALIGNMENT)
     if folder.exists():
-        shutil.rmtree(folder)
+        remove_tree(folder)
     folder.mkdir()
     _write_kernels(folder / KERNELS, executable)
     weights = _write_weights(folder / WEIGHTS, network)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,16 @@ def test_a_new_export_replaces_an_earlier_one(tmp_path: Path) -> None:
     files.move_source(new, old)
     assert files.edited(old) == [] and not new.exists()
     assert (old / files.NETWORK).read_text().endswith("two") and (old / "notes.txt").exists()
+
+
+def test_whatever_else_was_made_in_the_folder_of_a_new_export_goes_however_deep(tmp_path: Path) -> None:
+    old = write(tmp_path / "source", "one")
+    new = write(tmp_path / "made", "two")
+    (new / "deep").mkdir()
+    dig = "import os\nfor _ in range(3000):\n  os.mkdir('deep'); os.chdir('deep')"
+    subprocess.run([sys.executable, "-c", dig], cwd=new / "deep", check=True)
+    files.move_source(new, old)
+    assert not new.exists()
 
 
 def test_whenever_it_is_killed_nothing_seems_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
