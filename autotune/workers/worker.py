@@ -269,6 +269,8 @@ def _run(workspace: Workspace, stage: RunStage, fitness: Fitness, began: Callabl
     except AutotuneError as error:
         return StageReport(stage.id, "failed", reason=str(error))
     except BaseException as error:
+        if isinstance(error, FileNotFoundError) and _is_of_a_job(workspace, error):
+            return StageReport(stage.id, "failed", reason=f"{error.filename} was removed")
         if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
             return _blocked_by_disk(workspace, stage, disk_problem("use", error.filename or "a file", error))
         with contextlib.suppress(OSError):  # the log may be on the disk that is full
@@ -276,6 +278,11 @@ def _run(workspace: Workspace, stage: RunStage, fitness: Fitness, began: Callabl
         lines = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {lines[-1] if lines else ''}"
         return StageReport(stage.id, "failed", reason=reason[:_REASON_LENGTH])
+
+
+def _is_of_a_job(workspace: Workspace, error: FileNotFoundError) -> bool:
+    """Return whether a file that is missing is a job's, which somebody has removed or renamed while its stage ran."""
+    return isinstance(error.filename, str) and Path(error.filename).is_relative_to(workspace.jobs)
 
 
 def _blocked_by_disk(workspace: Workspace, stage: RunStage, problem: DiskProblem) -> StageReport:

@@ -17,7 +17,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend import load
 from autotune.tvm_backend.kernels import probe
 from autotune.tvm_backend.load import Installation
-from autotune.workers.worker import Fitness, Worker
+from autotune.workers.worker import Fitness, Worker, _run
 
 
 @pytest.fixture
@@ -81,3 +81,14 @@ def test_a_worker_whose_tvm_was_changed_hands_its_stage_back_and_goes(workspace:
     assert report.reason == "TVM was changed while its worker was running; a new worker is started"
     for descriptor in (requests, commands, answers, replies):
         os.close(descriptor)
+
+
+def test_a_stage_whose_file_somebody_has_removed_says_so_in_a_line(
+    workspace: Workspace, make_job: Callable[..., JobPaths], capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = make_job(target="simulated")
+    paths.stage(0, 0).unlink()
+    request = RunStage(0, paths.folder.name, 0, 0, "search", (0,), 60.0)
+    report = _run(workspace, request, Fitness(), lambda: None)
+    assert (report.outcome, report.reason) == ("failed", f"{paths.stage(0, 0)} was removed")
+    assert "Traceback" not in capfd.readouterr().err
