@@ -19,6 +19,7 @@ import filelock
 import pytest
 
 from autotune.errors import DiskProblem, LockFolderProblem, StorageError
+from autotune.ownership import owner_name
 from autotune.storage import locks
 from autotune.storage.locks import (
     Busy,
@@ -412,3 +413,16 @@ class TestTheSoleWriterOfAFolder:
         monkeypatch.setattr("fcntl.flock", refuse)
         with sole_writer(tmp_path):
             (tmp_path / "file").touch()
+
+
+@pytest.mark.parametrize("put", [lambda path: path.symlink_to("/etc/hostname"), Path.mkdir], ids=["link", "folder"])
+def test_who_has_put_something_else_in_the_place_of_a_lock_is_named(
+    tmp_path: Path, put: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "cpu-0.lock"
+    put(path)
+    with pytest.raises(DiskProblem) as caught:
+        try_lock(path)
+    said = str(locks.cannot_lock(caught.value))
+    owner = owner_name(os.geteuid())
+    assert said == f"{path} is in the place of a lock and no file; its owner, {owner}, should remove it"
