@@ -88,6 +88,7 @@ GUIDES = (
             "autotune status --watch": 'timeout --signal INT 2 "$TOOLS/autotune" status --watch || test $? = 124',
             "autotune hold": "autotune clean --finished; autotune submit resnet18.onnx --trials 4; {}",
             "autotune daemon stop": "autotune daemon start; autotune wait all || test $? = 1; {}",
+            "autotune daemon uninstall cron": "{} || test $? = 2",  # where nothing was installed
             "autotune wait": "autotune clean --finished; autotune submit resnet18.onnx --trials 2;"
             " autotune daemon start; {}; autotune daemon stop",
             "job=$(autotune submit": 'job=$(autotune submit resnet18.onnx --trials 2 --quiet); test "$job" = 6',
@@ -120,6 +121,7 @@ GUIDES = (
     Guide(
         "docs/guides/budgets.md",
         copies=("vgg16.onnx", "resnet18.onnx"),
+        elsewhere={"autotune status mlp": "tests/commands/test_status.py shows such a job"},
         slow=True,
     ),
     Guide(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -83,14 +84,15 @@ def _about(node: NodeProto) -> str:
 
 
 def _numbers(proto: ModelProto) -> Iterator[tuple[str, float]]:
-    """The constants of one element, by name."""
+    """The constants of one element, by name. One without its data is for those who come after to refuse."""
     tensors = [(item.name, item) for item in proto.graph.initializer]
     for node in proto.graph.node:
         if node.op_type == "Constant":
             tensors += [(node.output[0], item.t) for item in node.attribute if item.name == "value"]
     for name, tensor in tensors:
         if math.prod(tensor.dims) == 1:
-            yield name, float(onnx.numpy_helper.to_array(tensor).item())
+            with contextlib.suppress(ValueError):
+                yield name, float(onnx.numpy_helper.to_array(tensor).item())
 
 
 def _shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:

@@ -84,3 +84,9 @@ def test_what_onnx_runtime_cannot_load() -> None:
 def test_an_empty_input_that_leaves_no_output_empty_is_taken() -> None:
     node = helper.make_node("CastLike", ["x", "like"], ["y"])
     check_inputs(PATH, graph([node], [("x", [2, 3]), ("like", [0])]), ())
+
+
+def test_a_constant_without_its_data_is_left_to_who_imports_it() -> None:
+    proto = graph([helper.make_node("Add", ["x", "c"], ["y"])], [("x", [4])], c=np.float32(1))
+    proto.graph.initializer[0].ClearField("raw_data")
+    check_sizes(PATH, proto, floats(4))
