@@ -29,7 +29,14 @@ number = "([0-9.]+)"
 
 def tuning(workspace: Workspace, space: Path) -> subprocess.Popen[str]:
     words = [sys.executable, "-c", TUNE, str(space), str(workspace.root)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a job in the background ignores
+    )
 
 
 def logged(workspace: Workspace) -> int:
