@@ -105,6 +105,8 @@ class Combinations:
         """Return all combinations, [n, knobs]; None where they are too many."""
         names = list(self.definition.parameters)
         waiting = list(self._expressions)
+        if not waiting and self.total > min(_MOST_LISTED, _MOST_NUMBERS // (len(names) + 1)):
+            return None  # as the loop would find in the end
         rows = np.zeros((1, 1), dtype=np.int64)
         for count, name in enumerate(names, start=1):
             size = len(self.definition.parameters[name])
