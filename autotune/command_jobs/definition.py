@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from autotune import schema
 from autotune.command_jobs.command import Command, Value, Written, check_placeholders, is_text
 from autotune.command_jobs.expressions import Expression
-from autotune.errors import InvalidData
+from autotune.errors import InvalidData, one_line
 from autotune.metric import Metric
 from autotune.schema import at_least, titled, whole_number
 
@@ -247,7 +247,7 @@ def _check_number(measure: Measure) -> None:
             warnings.simplefilter("ignore")  # of what later versions of Python read in another way
             groups = re.compile(measure.number).groups
     except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidData(f"'number' is no regular expression: {error}", keys) from None
+        raise InvalidData(f"'number' is no regular expression: {one_line(error)}", keys) from None
     if groups != 1:
         raise InvalidData("'number' needs one group, such as 'took ([0-9.]+) ms'", keys)
 

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "autotune submit hand_landmark.tflite": "tests/end_to_end/test_tflite.py",
     "autotune submit MODEL.tflite": "tests/end_to_end/test_tflite.py",
     "podman build": "it needs podman",
+    "python scripts/chaos/fuzz_files.py t1 --count": "tests/scripts/test_fuzz_files.py, with fewer",
     "python scripts/chaos/fuzz_plans.py --count 0 --read": "tests/scripts/test_fuzz_plans.py, with fewer",
     "python scripts/gpu/bench_gpu.py": "tests/scripts/test_bench_gpu.py, as far as it needs no GPU",
     "python scripts/gpu/check_schedules.py": "tests/cuda_stand_in; with five kinds it takes minutes",
