@@ -106,10 +106,11 @@ class JobModel:
         target = tvm_target(spec.target)
         model = submitted(paths, spec)[index]
         assert isinstance(model, OnnxModel), "other models have no tensors with names"
+        module = model.module_with(names)
+        lowered = prepare_as_submitted(module, target, paths, spec)
         imported = Joiner()
         prepared = Joiner()
-        lowered = prepare_as_submitted(model.module_with(names), target, paths, spec)
-        imported.add(spec.all_entries[index].name, model.module())
+        imported.add(spec.all_entries[index].name, module)
         prepared.add(spec.all_entries[index].name, lowered)
         return cls(imported.module(), prepared.module(), tuple(extract_programs(lowered, target).values()), target)
 

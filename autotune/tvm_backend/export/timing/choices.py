@@ -27,6 +27,7 @@ from autotune.tvm_backend.models.hints import onnx_hints
 from autotune.tvm_backend.models.onnx.choices import choices_of, given, given_inputs, with_outputs
 from autotune.tvm_backend.models.onnx.read import parse_file
 from autotune.tvm_backend.models.onnx.snapshot import is_large
+from autotune.tvm_backend.types import ModelProto
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class _Cut:
     """A model that is cut where it chooses.
 
     Attributes:
-        model: The model.
+        submitted: The graph as submitted.
         operators: The operators that choose, by the name of the tensor that they choose by.
         probabilities: As in `accuracy.largest_error`, of its outputs and of these tensors after them.
     """
 
-    model: OnnxModel
+    submitted: ModelProto
     operators: Mapping[str, str]
     probabilities: Sequence[bool]
 
@@ -82,7 +83,9 @@ def _cut(export: ExportJob, index: int) -> _Cut | None:
         return None
     submitted_names = {name for node in submitted.graph.node for name in node.output}
     operators = {name: kind for name, kind in choices_of(graph).items() if name in submitted_names}
-    return _Cut(model, operators, onnx_hints(with_outputs(graph, list(operators))).probabilities) if operators else None
+    if not operators:
+        return None
+    return _Cut(submitted, operators, onnx_hints(with_outputs(graph, list(operators))).probabilities)
 
 
 def _verified(export: ExportJob, case: Case, cut: _Cut, ours: Arrays, computed: Arrays) -> Verified | None:
@@ -108,7 +111,7 @@ def _verified(export: ExportJob, case: Case, cut: _Cut, ours: Arrays, computed: 
 
 def _from(export: ExportJob, case: Case, cut: _Cut, values: Mapping[str, npt.NDArray[Any]]) -> Arrays:
     """Return what the model as submitted makes of these values, and what it computes itself in their place."""
-    content = given(parse_file(cut.model.file), values).SerializeToString()
+    content = given(cut.submitted, values).SerializeToString()
     session = runners.onnx_session(content, export.request.threads)
     feed = {item.name: array for item, array in zip(case.entry.inputs, case.inputs.arrays, strict=True)}
     feed |= runners.constant_inputs(session, export.spec.values) | given_inputs(values)
