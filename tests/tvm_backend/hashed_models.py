@@ -351,7 +351,7 @@ def prepared(case: Case, plan: Any = None) -> tuple[Any, Any]:
     import tvm
 
     from autotune.plans.plan import NOTHING
-    from autotune.tvm_backend.passes.prepare import prepare
+    from autotune.tvm_backend.lowering import prepare
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": case.cpu, "num-cores": 2})
     integers = "dynamic" if case.network in DYNAMIC else "static"

@@ -18,9 +18,9 @@ from autotune.errors import BadInput
 from autotune.plans.exploration import Alternatives, Kernel, added
 from autotune.plans.plan import ALGORITHMS as ALL_ALGORITHMS
 from autotune.plans.plan import Block, Plan
-from autotune.tvm_backend.passes.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, OPERATORS
-from autotune.tvm_backend.passes.in_place import TOGETHER, returned
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, static_shape, variables
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, variables
+from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, OPERATORS
+from autotune.tvm_backend.graph.in_place import TOGETHER, returned
 from autotune.tvm_backend.search.tasks import (
     Program,
     Task,

@@ -16,8 +16,8 @@ from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
+from autotune.tvm_backend.graph.concurrent import groups_beside, joined_name
 from autotune.tvm_backend.kernels.roofline import Roofline, relative_rate
-from autotune.tvm_backend.passes.beside import groups_beside, joined_name
 from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
 from autotune.tvm_backend.target import instructions
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
