@@ -105,6 +105,17 @@ def variables(expr: Expr) -> Iterator[Expr]:
             yield from variables(item)
 
 
+def constants(call: Expr) -> list[Expr]:
+    """Return the tensors that a call of a tensor program reads and that are constants of the model."""
+    arguments = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
+    return [item for item in arguments if is_tensor_constant(item)]
+
+
+def bytes_of(tensor: Expr) -> int:
+    """Return the size of a tensor whose shape is fixed."""
+    return prod(static_shape(tensor)) * int(tvm.DataType(str(tensor.ty.dtype)).itemsize)
+
+
 def readers(function: Function) -> dict[Var, list[tuple[Var, Expr]]]:
     """Return what reads each variable of a function, as variables and their values, each as often as it reads it."""
     made: dict[Var, list[tuple[Var, Expr]]] = {}
