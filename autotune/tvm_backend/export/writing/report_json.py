@@ -200,7 +200,8 @@ def _together(work: Sequence[KernelWork]) -> KernelWork:
     operations = sum(item.gflop for item in work)
     in_float32 = sum(item.gflop / item.rate for item in work)
     rate = operations / in_float32 if in_float32 else 1.0
-    moved, streamed = sum(item.bytes for item in work), sum(item.streamed for item in work)
+    moved = sum(item.bytes for item in work)
+    streamed = sum(item.streamed for item in work)
     return KernelWork(None, operations, moved, rate, streamed)
 
 
