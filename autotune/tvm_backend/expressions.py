@@ -46,6 +46,17 @@ def is_tensor_constant(expr: Expr) -> bool:
     return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
 
 
+def constants(call: Expr) -> list[Expr]:
+    """Return the tensors that a call of a tensor program reads and that are constants of the model."""
+    arguments = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
+    return [item for item in arguments if is_tensor_constant(item)]
+
+
+def bytes_of(tensor: Expr) -> int:
+    """Return the size of a tensor whose shape is fixed."""
+    return prod(static_shape(tensor)) * int(tvm.DataType(str(tensor.ty.dtype)).itemsize)
+
+
 def op_name(expr: Expr) -> str:
     """Return the name of the operator that an expression calls; an empty string if it calls none."""
     if not isinstance(expr, relax.Call):
