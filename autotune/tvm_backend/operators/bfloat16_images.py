@@ -29,13 +29,14 @@ from autotune.tvm_backend.integer.schedules import (
     PAD,
     WINDOW,
 )
-from autotune.tvm_backend.operators.byte_images import scheduled
+from autotune.tvm_backend.operators import images
 from autotune.tvm_backend.operators.convolution import Window
+from autotune.tvm_backend.operators.element_types import BFLOAT16
+from autotune.tvm_backend.operators.images import LANES, scheduled
 from autotune.tvm_backend.operators.integer_product import Grouping, padded
 from autotune.tvm_backend.programs import finished, unscheduled
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
-LANES = 16
 PAIR = 2  # products that one instruction adds up
 # The element of a result at an index, and that of a sum of products at an index.
 Element = Callable[..., PrimExpr]
@@ -238,40 +239,9 @@ def pairs_program(batch: int, inner: int, columns: int) -> PrimFunc:
     return finished(pack)
 
 
-def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, largest: bool) -> PrimFunc:
-    """Return the program of a pooling without dilation: the largest element, or the mean of windows without padding."""
-    data = te.placeholder(shape, DTYPE, "data")
-    height, width = shape[1:3]
-    top, left, *_ = window.padding
-    down, right = axes = [te.reduce_axis((0, size)) for size in kernel]
-
-    def pooled(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        row, column = window.at(y, x, down, right)
-        # The pixel at the border is in the window too, so that reading it once more changes no largest element. Without
-        # padding, too, a window may reach over the end: where the number of windows is rounded up.
-        inside = (te.max(te.min(row - top, height - 1), 0), te.max(te.min(column - left, width - 1), 0))
-        value = to_float(data[(n, *(inside if largest else (row, column)), chunk, lane)])
-        return te.max(value, axis=axes) if largest else te.sum(value, axis=axes)
-
-    result = (shape[0], *window.size, *shape[3:])
-    reduced = te.compute(result, pooled, name="pooled")
-    factor = tirx.const(1.0 if largest else 1.0 / prod(kernel), "float32")
-    return scheduled(
-        [data, te.compute(result, lambda *position: from_float(reduced[position] * factor), name="result")], "pooled"
+def average_program(shape: Shape, kernel: tuple[int, int], window: Window) -> PrimFunc:
+    """Return the program of an average pooling without padding."""
+    factor = tirx.const(1.0 / prod(kernel), "float32")
+    return images.average_program(
+        BFLOAT16, shape, kernel, window, total="float32", finish=lambda total: from_float(total * factor)
     )
-
-
-def concat_program(shapes: Sequence[Shape]) -> PrimFunc:
-    """Return the program that puts the channels of images together."""
-    images = [te.placeholder(shape, DTYPE, f"image{index}") for index, shape in enumerate(shapes)]
-    firsts = [sum(shape[3] for shape in shapes[:index]) for index in range(len(shapes))]
-
-    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        value = images[-1][n, y, x, chunk - firsts[-1], lane]
-        for index in reversed(range(len(shapes) - 1)):
-            inside = images[index][n, y, x, chunk - firsts[index], lane]
-            value = tirx.if_then_else(chunk < firsts[index + 1], inside, value)
-        return value
-
-    chunks = sum(shape[3] for shape in shapes)
-    return scheduled([*images, te.compute((*shapes[0][:3], chunks, LANES), element, name="result")])

@@ -303,27 +303,3 @@ def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> TensorExpr:
         return data[n, channel // block, h // down, w // right, channel % block]
 
     return te.compute(shape, element, name="spread")
-
-
-def channels_of_part(part: Expr) -> tuple[int, int]:
-    """Return the first channel of a part of a split image, and how many channels the part has.
-
-    Args:
-        part: A TupleGetItem of a split along the second axis.
-    """
-    sizes = [int(item.shape.values[1]) for item in part.tuple_value.ty.fields]
-    return sum(sizes[: part.index]), sizes[part.index]
-
-
-def repeats(resize: Call) -> tuple[int, int] | None:
-    """Return how often a resize repeats each pixel of an image (N, C, H, W) down and right; None if it does not."""
-    attrs = resize.attrs
-    before = static_shape(resize.args[0])[2:]
-    after = static_shape(resize)[2:]
-    modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
-    down = modes in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round"))
-    if str(attrs.method) != "nearest_neighbor" or str(attrs.layout) != "NCHW" or not down or len(before) != 2:
-        return None
-    high, wide = (large // small for large, small in zip(after, before, strict=True))
-    whole = (before[0] * high, before[1] * wide) == after
-    return (high, wide) if whole and (modes[0] == "asymmetric" or max(high, wide) <= 2) else None

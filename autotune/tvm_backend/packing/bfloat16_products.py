@@ -15,8 +15,9 @@ from autotune.tvm_backend.bfloat16.elements import DTYPE, rounded
 from autotune.tvm_backend.bfloat16.instructions import dot_instructions
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape
 from autotune.tvm_backend.operators import bfloat16_images as kernels
-from autotune.tvm_backend.operators.bfloat16_images import LANES, PAIR
+from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.convolution import Window
+from autotune.tvm_backend.operators.images import LANES
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.packing.inlining import Node, Product
 from autotune.tvm_backend.packing.integer_weights import by_group, filled

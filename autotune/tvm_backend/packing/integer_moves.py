@@ -9,8 +9,8 @@ from tvm import relax
 
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.operators import byte_images as byte_kernels
-from autotune.tvm_backend.operators.convolution import channels_of_part, repeats
-from autotune.tvm_backend.operators.integer_product import LANES
+from autotune.tvm_backend.operators.element_types import BYTES
+from autotune.tvm_backend.packing.image_operators import Enlargement, Join, Part
 from autotune.tvm_backend.packing.integer_graph import LARGEST, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.packing.quant_params import Quantity
 from autotune.tvm_backend.types import Expr
@@ -18,57 +18,47 @@ from autotune.tvm_backend.types import Expr
 
 def concat(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Concatenate tensors, which are requantised on the way where they are images."""
-    operands = [graph.quantised_operand(item) for item in _fields(graph, quantised.value.args[0])]
-    quantised_operands = [item for item in operands if item is not None]
-    if not operands or len(quantised_operands) != len(operands) or quantised.limits != (0, LARGEST):
+    call = quantised.value
+    parts = graph.value(call.args[0])
+    fields = parts.fields if isinstance(parts, relax.Tuple) else []
+    operands = [item for item in map(graph.quantised_operand, fields) if item is not None]
+    if not operands or len(operands) != len(fields) or quantised.limits != (0, LARGEST):
         return None
-    rank = len(quantised.shape)
-    axis = int(quantised.value.attrs.axis or 0) % rank
-    if rank == 4 and axis == 1 and all(static_shape(item)[1] % LANES == 0 for item in quantised_operands):
-        return _concat_images(graph, quantised_operands, quantised)
-    if any(graph.quantity(item) != quantised.quantity for item in quantised_operands):
+    join = Join.of(call, graph.value)
+    if join is not None and join.is_whole:
+        return _concat_images(graph, join, operands, quantised.quantity)
+    if any(graph.quantity(item) != quantised.quantity for item in operands):
         return None
-    return Forms(rows=graph.emit(relax.op.concat([graph.rows(item) for item in quantised_operands], axis=axis)))
+    axis = int(call.attrs.axis or 0) % len(quantised.shape)
+    return Forms(rows=graph.emit(relax.op.concat([graph.rows(item) for item in operands], axis=axis)))
 
 
-def _concat_images(graph: IntegerGraph, tensors: Sequence[Expr], quantised: Quantised) -> Forms:
-    result = quantised.quantity
+def _concat_images(graph: IntegerGraph, join: Join, tensors: Sequence[Expr], result: Quantity) -> Forms:
     images = []
     lines = []
-    for part in tensors:
-        given = graph.quantity(part)
+    for tensor in tensors:
+        given = graph.quantity(tensor)
         line = given.line_to(result)
         table = None if line else result.bytes_of(given.numbers())
-        images.append(graph.image(part) if table is None else graph.looked_up(graph.image(part), table))
+        images.append(graph.image(tensor) if table is None else graph.looked_up(graph.image(tensor), table))
         lines.append(line or (1, -result.zero))
     constants = relax.const(np.array([*lines, (result.zero, 0)], np.float32), "float32")
     program = byte_kernels.concat_kernel([static_shape(item) for item in images])
-    batch, channels, height, width = quantised.shape
-    shape = (batch, height, width, channels // LANES, LANES)
-    return Forms(image=graph.kernel(program, "integer_concat", [*images, constants], shape, "uint8"))
+    return Forms(image=join.call(graph, BYTES, images, program, [constants]))
 
 
 def part(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Take a part of channels that were split, which is requantised on the way."""
-    split: Expr = graph.value(quantised.value.tuple_value)
-    if op_name(split) != "relax.split" or len(quantised.shape) != 4 or quantised.limits != (0, LARGEST):
+    channels = Part.of_split(quantised.value, graph.value(quantised.value.tuple_value))
+    if channels is None or not channels.is_whole or quantised.limits != (0, LARGEST):
         return None
-    data = graph.quantised_operand(split.args[0])
-    first, count = channels_of_part(quantised.value)
-    if data is None or int(split.attrs.axis) % 4 != 1 or first % LANES or count % LANES:
+    data = graph.quantised_operand(channels.image)
+    if data is None:
         return None
-    image = graph.image(data)
-    program = byte_kernels.slice_kernel(static_shape(image), first // LANES, count // LANES)
-    result = (*static_shape(image)[:3], count // LANES, LANES)
-    cut = graph.kernel(program, "integer_slice", [image], result, "uint8")
+    cut = channels.call(graph, BYTES, graph.image(data))
     given = graph.quantity(data)
     same = given == quantised.quantity
     return Forms(image=cut if same else graph.looked_up(cut, quantised.quantity.bytes_of(given.numbers())))
-
-
-def _fields(graph: IntegerGraph, expr: Expr) -> list[Expr]:
-    value = graph.value(expr)
-    return list(value.fields) if isinstance(value, relax.Tuple) else []
 
 
 def moved(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
@@ -97,15 +87,9 @@ def rows_of_bytes(graph: IntegerGraph, var: Expr, value: Expr) -> bool:
 
 def resize(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Repeat pixels a whole number of times."""
-    call = quantised.value
-    data = graph.quantised_operand(call.args[0])
-    factors = repeats(call)
-    if data is None or factors is None or quantised.limits != (0, LARGEST):
+    enlargement = Enlargement.of(quantised.value)
+    data = graph.quantised_operand(quantised.value.args[0])
+    if data is None or enlargement is None or quantised.limits != (0, LARGEST):
         return None
-    if graph.quantity(data) != quantised.quantity:
-        return None
-    image = graph.image(data)
-    batch, _, _, chunks, lanes = static_shape(image)
-    program = byte_kernels.enlarge_kernel(static_shape(image), factors)
-    result = (batch, *quantised.shape[2:], chunks, lanes)
-    return Forms(image=graph.kernel(program, "integer_enlarge", [image], result, "uint8"))
+    same = graph.quantity(data) == quantised.quantity
+    return Forms(image=enlargement.call(graph, BYTES, graph.image(data))) if same else None

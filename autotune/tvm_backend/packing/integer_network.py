@@ -15,6 +15,7 @@ from tvm import relax
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
+from autotune.tvm_backend.packing.image_operators import POOLS
 from autotune.tvm_backend.packing.integer_elementwise import add, channels_of_image, multiply, table
 from autotune.tvm_backend.packing.integer_graph import LARGEST, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.packing.integer_layers import (
@@ -26,7 +27,7 @@ from autotune.tvm_backend.packing.integer_layers import (
     whole_result,
 )
 from autotune.tvm_backend.packing.integer_moves import concat, moved, part, resize, rows_of_bytes
-from autotune.tvm_backend.packing.integer_pools import adaptive_pool, average_pool, max_pool, mean
+from autotune.tvm_backend.packing.integer_pools import pool
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.quant_params import Quantity
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
@@ -139,10 +140,7 @@ _HANDLERS: Mapping[str, _Handler] = {
     "relax.matmul": requantised_layer,
     "relax.add": add,
     "relax.multiply": multiply,
-    "relax.nn.max_pool2d": max_pool,
-    "relax.nn.avg_pool2d": average_pool,
-    "relax.nn.adaptive_avg_pool2d": adaptive_pool,
-    "relax.mean": mean,
+    **dict.fromkeys(POOLS, pool),
     "relax.concat": concat,
     "relax.reshape": moved,
     "relax.permute_dims": moved,
