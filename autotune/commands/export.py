@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from autotune import devices
-from autotune.commands.report import references
-from autotune.commands.report.references import title
+from autotune.commands import references
+from autotune.commands.references import title
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity

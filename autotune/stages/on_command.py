@@ -17,7 +17,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.plans.plan import Plan
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.processes.keeper import Keeper
-from autotune.stages import search
+from autotune.stages import proposals
 from autotune.stages.bench import Bench, OpenDevice, Timer
 from autotune.stages.guard import Guard, Watch
 from autotune.storage.confirmation import EntryTimes
@@ -125,7 +125,7 @@ class CommandBench(Bench):
             item.configuration for item in first_valid(view, self._known_elsewhere(trials), self.stage.count)
         ]
         view = replace(view, pending=view.pending.union(tried_first))
-        strategy = strategies.get(self.stage.spec.strategy)(view, search.seed_of(self.stage))
+        strategy = strategies.get(self.stage.spec.strategy)(view, proposals.seed_of(self.stage))
         settings = self.stage.config.search
         sampler = samplers.make(self.stage.spec.sampler, settings.epsilon, settings.synthesis)
         batch = tried_first + strategy.propose(self.stage.count - len(tried_first), sampler)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autotune.commands.report.wall_time import Times
+from autotune.commands.wall_time import Times
 from autotune.metric import Metric
 from autotune.planning.latency import Curve, Forecast, forecast, tasks_sum_ms
 from autotune.storage.formats import KINDS, JobSpec, Trial

@@ -42,9 +42,9 @@ class Join:
             call: The concatenation.
             value_of: Returns what a variable is bound to, or the expression itself.
         """
-        parts = value_of(call.args[0])
+        joined = value_of(call.args[0])
         along_channels = len(static_shape(call)) == 4 and int(call.attrs.axis or 0) % 4 == 1
-        return cls(tuple(parts.fields)) if along_channels and isinstance(parts, relax.Tuple) else None
+        return cls(tuple(joined.fields)) if along_channels and isinstance(joined, relax.Tuple) else None
 
     @property
     def is_whole(self) -> bool:

@@ -19,8 +19,8 @@ from autotune.tvm_backend.types import Expr
 def concat(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Concatenate tensors, which are requantised on the way where they are images."""
     call = quantised.value
-    parts = graph.value(call.args[0])
-    fields = parts.fields if isinstance(parts, relax.Tuple) else []
+    joined = graph.value(call.args[0])
+    fields = joined.fields if isinstance(joined, relax.Tuple) else []
     operands = [item for item in map(graph.quantised_operand, fields) if item is not None]
     if not operands or len(operands) != len(fields) or quantised.limits != (0, LARGEST):
         return None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.processes.isolate import isolated
-from autotune.stages import train, trial_features
+from autotune.stages import cost_model_file, trial_features
 from autotune.storage.atomic import publish_json
 from autotune.storage.paths import JobPaths
 from autotune.storage.seals import COST_MODEL, digest, seal
@@ -20,22 +20,22 @@ from autotune.tvm_backend.search.features import WIDTH
 
 @pytest.fixture
 def trained(make_job: Callable[..., JobPaths], monkeypatch: pytest.MonkeyPatch) -> JobPaths:
-    monkeypatch.setattr(train, "_PUBLISHING_S", 0.0)
+    monkeypatch.setattr(cost_model_file, "_PUBLISHING_S", 0.0)
     paths = make_job()
     rows = [np.full((1, WIDTH), value, np.float32) for value in (1.0, 2.0)]
     model = CostModel.train(rows, [1.0, 0.5]).serialise()
     paths.cost_model.write_bytes(model)
-    publish_json(paths.cost_model_meta, *train._META, {"trials": 2, "seal": seal(COST_MODEL, digest(model))})
+    publish_json(paths.cost_model_meta, *cost_model_file._META, {"trials": 2, "seal": seal(COST_MODEL, digest(model))})
     return paths
 
 
 def test_what_was_trained_is_intact_and_loads(trained: JobPaths) -> None:
-    assert train.is_intact(trained)
+    assert cost_model_file.is_intact(trained)
     assert CostModel.load(trained.cost_model, WIDTH) is not None
 
 
 def test_a_model_of_a_version_with_other_features_is_trained_again(trained: JobPaths) -> None:
-    assert train.is_intact(trained)
+    assert cost_model_file.is_intact(trained)
     assert CostModel.load(trained.cost_model, WIDTH + 1) is None
 
 
@@ -50,7 +50,7 @@ def test_a_damaged_one_is_not(trained: JobPaths, which: str, how: str) -> None:
     elif how != "missing":
         flipped = data[:20] + bytes([data[20] ^ 1]) + data[21:]
         path.write_bytes({"torn": data[:-3], "flipped": flipped, "zeros": bytes(len(data)), "empty": b""}[how])
-    assert not train.is_intact(trained)
+    assert not cost_model_file.is_intact(trained)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"binf", bytes(1000), b"{L\x00\x00", pickle.dumps(print)])
@@ -58,21 +58,21 @@ def test_a_crafted_model_with_its_seal_costs_its_process_at_most_and_is_forgotte
     trained: JobPaths, data: bytes
 ) -> None:
     trained.cost_model.write_bytes(data)
-    publish_json(trained.cost_model_meta, *train._META, {"trials": 2, "seal": seal(COST_MODEL, digest(data))})
-    assert train.is_intact(trained)
+    publish_json(trained.cost_model_meta, *cost_model_file._META, {"trials": 2, "seal": seal(COST_MODEL, digest(data))})
+    assert cost_model_file.is_intact(trained)
     ((_, outcome),) = isolated(
         [trained], lambda: lambda paths: CostModel.load(paths.cost_model, WIDTH) is None, limit_s=60
     )
     assert outcome.kind == "crash" or outcome.value is True
-    train.forget_model(trained)
-    assert not train.is_intact(trained)
+    cost_model_file.forget_model(trained)
+    assert not cost_model_file.is_intact(trained)
 
 
 def test_a_model_that_another_user_trained_is_not_read(
     trained: JobPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
-    assert not train.is_intact(trained)
+    assert not cost_model_file.is_intact(trained)
 
 
 class Evil:

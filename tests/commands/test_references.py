@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.report.references import Limit, recall, remember
+from autotune.commands.references import Limit, recall, remember
 from autotune.errors import NewerFormat
 from autotune.storage.paths import JobPaths
 

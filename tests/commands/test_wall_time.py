@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.commands.report.wall_time import PARTS, Times, attribute, reports
+from autotune.commands.wall_time import PARTS, Times, attribute, reports
 from autotune.reasons import Reason, WaitTopic
 from autotune.storage import formats
 from autotune.storage.daemon_info import DaemonInfo, RunningStage
