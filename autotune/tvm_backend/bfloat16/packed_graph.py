@@ -15,11 +15,12 @@ import numpy as np
 from tvm import relax, te
 
 from autotune.tvm_backend.bfloat16 import kernels
-from autotune.tvm_backend.bfloat16.elements import DTYPE
 from autotune.tvm_backend.bfloat16.expression import Elementwise, Kernel, Node, Product, Same, inlined
-from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
-from autotune.tvm_backend.bfloat16.kernels import LANES, number
+from autotune.tvm_backend.bfloat16.kernels import number
 from autotune.tvm_backend.integer.packing import by_channel
+from autotune.tvm_backend.isa.choice import computes_bfloat16
+from autotune.tvm_backend.isa.elements import DTYPE
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.passes.rewrite import Rewriter, op_name, readers, static_shape, variables
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 

@@ -9,12 +9,12 @@ from math import prod
 from tvm import relax
 
 from autotune.tvm_backend.bfloat16 import kernels
-from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.bfloat16.expression import FUNCTIONS, Elementwise, Kernel, Node, Same
-from autotune.tvm_backend.bfloat16.kernels import LANES
 from autotune.tvm_backend.bfloat16.packed_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.bfloat16.products import conv2d, is_computed, matmul
 from autotune.tvm_backend.integer.byte_kernels import enlarge_kernel, slice_kernel
+from autotune.tvm_backend.isa.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.passes.convolution import Window, channels_of_part, repeats
 from autotune.tvm_backend.passes.permutations import TO_FIRST, TO_LAST, axes_of
 from autotune.tvm_backend.passes.rewrite import (

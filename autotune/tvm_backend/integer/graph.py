@@ -13,10 +13,10 @@ from tvm import relax
 
 from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.dynamic import DynamicBytes, dynamic_bytes, dynamic_kernel
-from autotune.tvm_backend.integer.intrinsics import permutes_bytes
-from autotune.tvm_backend.integer.kernels import LANES, WORD
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity, ScaledConstant
 from autotune.tvm_backend.integer.tables import single_number
+from autotune.tvm_backend.isa.choice import byte_table
+from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.passes.permutations import axes_of
 from autotune.tvm_backend.passes.rewrite import Rewriter, is_tensor_constant, op_name, readers, static_shape
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
@@ -248,9 +248,8 @@ class IntegerGraph(Rewriter):
     def looked_up(self, data: Expr, table: Array) -> Expr:
         """Return bytes that a table has for others."""
         flat = self.flat(data)
-        permutes = permutes_bytes(self.target) and static_shape(flat)[1] == VECTOR
-        make = byte_kernels.permuted_table_kernel if permutes else byte_kernels.table_kernel
-        program = make(static_shape(flat))
+        instructions = byte_table(self.target) if static_shape(flat)[1] == VECTOR else None
+        program = byte_kernels.table_kernel(static_shape(flat), instructions)
         operands = [flat, relax.const(table, "uint8")]
         result = self.kernel(program, "integer_table", operands, static_shape(flat), "uint8")
         return self.emit(relax.op.reshape(result, static_shape(data)))

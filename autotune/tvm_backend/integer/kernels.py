@@ -15,14 +15,22 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from autotune.tvm_backend.integer.intrinsics import Instructions, channel_at
-from autotune.tvm_backend.integer.schedules import DEPTHWISE_BLOCK, DOT_BLOCK, INTRINSIC, LEFT_ALONE, OUT, PAD, WINDOW
+from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.intrinsics import channel_at
+from autotune.tvm_backend.isa.schedules import (
+    DEPTHWISE_BLOCK,
+    DOT_BLOCK,
+    INTRINSIC,
+    LEFT_ALONE,
+    OUT,
+    PAD,
+    tile_annotations,
+)
+from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import OPAQUE
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
-LANES = 16
-WORD = 4  # products that one instruction adds up
 _WHOLE = 12582912.0  # 1.5 * 2^23
 _WHOLE_BITS = 0x4B400000  # of that float
 
@@ -114,6 +122,7 @@ class Product:
     def _dense(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr, grouping: Grouping) -> TensorExpr:
         """Weights are (OC, KH, KW, IC, b / 4, 16, 4)."""
         words = self.instructions.words
+        offset = self.instructions.offset
         source = padded(data, self.window, point[0], words=words)
         axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 3, 4, 6)]
         down, right, chunk, word, byte = axes
@@ -124,6 +133,7 @@ class Product:
             place = grouping.chunk(c, chunk, all_chunks, lanes)
             channel = word * WORD + (channel_at(byte) if words else byte)
             one = source[(n, *self.window.at(y, x, down, right), place, channel)].astype("int32")
+            one = one - offset if offset else one
             return te.sum(one * weight[c, down, right, chunk, word, lane, byte].astype("int32"), axis=axes)
 
         shape = (data.shape[0], *self.window.size, weight.shape[0], weight.shape[5])
@@ -134,7 +144,7 @@ class Product:
         high, wide, chunks = (int(extent) for extent in weight.shape[1:4])
         if self.instructions.tiles and self.window.dilation[1] == 1 and chunks == all_chunks:
             geometry = [high, wide, chunks, lanes, *self.window.strides, self.window.dilation[0]]
-            attributes[WINDOW] = geometry
+            attributes |= tile_annotations(self.instructions.tiles, geometry)
         return attributes
 
     def _depthwise(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr) -> TensorExpr:

@@ -12,10 +12,11 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.integer.graph import Forms, IntegerGraph, Operand, Quantised, RequantisedLayer, limits_of
-from autotune.tvm_backend.integer.intrinsics import depthwise_instructions, dot_instructions
-from autotune.tvm_backend.integer.kernels import WORD, Product, product_program
+from autotune.tvm_backend.integer.kernels import Product, product_program
 from autotune.tvm_backend.integer.packing import PackedWeights, by_channel, fits, pack_convolution, pack_depthwise
 from autotune.tvm_backend.integer.quantity import LEVELS, ScaledConstant
+from autotune.tvm_backend.isa.choice import Instructions, depthwise, dot_instructions
+from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.passes.convolution import Window
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.types import Expr, Var
@@ -245,14 +246,15 @@ def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Windo
     """How a layer is computed, and its weights in the form that the kernel reads."""
     integers = layer.weight.integers
     channels = 0 if layer.is_rows else static_shape(layer.data.var)[1]
-    depthwise = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
-    if depthwise:
+    by_channel = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
+    if by_channel:
         packed = pack_depthwise(integers, window.dilation[1])
-        instructions = depthwise_instructions(graph.target)
+        kernel = depthwise(graph.target)
+        instructions = Instructions("" if kernel is None else kernel.name)
         return Product(replace(window, dilation=(window.dilation[0], 1)), instructions, None), packed
     *_, chunks, lanes = static_shape(image)
     packed = pack_convolution(integers, lanes, chunks, layer.groups)
-    instructions = dot_instructions(graph.target, narrow=packed.narrow)
+    instructions = dot_instructions(graph.target, "integers", narrow=packed.narrow)
     return Product(window, instructions, packed.grouping), packed.for_instructions(instructions)
 
 

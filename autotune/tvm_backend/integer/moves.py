@@ -9,8 +9,8 @@ from tvm import relax
 
 from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.graph import LARGEST, Forms, IntegerGraph, Quantised
-from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.quantity import Quantity
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.passes.convolution import channels_of_part, repeats
 from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.types import Expr

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.integer.intrinsics import Instructions, channel_at
-from autotune.tvm_backend.integer.kernels import LANES, WORD, Grouping
+from autotune.tvm_backend.integer.kernels import Grouping
+from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.intrinsics import channel_at
+from autotune.tvm_backend.isa.values import LANES, WORD
 
 Array = npt.NDArray[Any]
 _NARROW = 64

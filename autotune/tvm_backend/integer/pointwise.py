@@ -12,10 +12,10 @@ from tvm import relax
 
 from autotune.tvm_backend.integer import byte_kernels
 from autotune.tvm_backend.integer.graph import Forms, IntegerGraph, Quantised, floats, limits_of
-from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.layers import PRODUCTS, requantised_layer
 from autotune.tvm_backend.integer.quantity import LEVELS, Quantity
 from autotune.tvm_backend.integer.tables import FunctionOfOne, NoTable
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.passes.rewrite import op_name, static_shape
 from autotune.tvm_backend.types import Expr
 

@@ -19,9 +19,9 @@ import tvm
 from tvm import relax, te, tirx
 
 from autotune.tvm_backend.integer.graph import IntegerGraph
-from autotune.tvm_backend.integer.kernels import LANES
 from autotune.tvm_backend.integer.packing import filled, fits
 from autotune.tvm_backend.integer.quantity import LEVELS
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.passes.rewrite import finished, op_name, static_shape
 from autotune.tvm_backend.types import Call, Expr, PrimExpr, PrimFunc, TensorExpr
 

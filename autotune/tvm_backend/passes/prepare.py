@@ -34,6 +34,7 @@ from autotune.plans.plan import NOTHING, Plan
 from autotune.tvm_backend.bfloat16.packed_operators import bfloat16_kernels
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.integer.replace import integer_kernels
+from autotune.tvm_backend.isa.choice import vector_registers
 from autotune.tvm_backend.passes.beside import groups_beside, join_kernels
 from autotune.tvm_backend.passes.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.passes.constants import fold_constants
@@ -53,7 +54,6 @@ from autotune.tvm_backend.passes.signals import signals_as_images
 from autotune.tvm_backend.passes.tensor_cores import bfloat16, channels_last, half_precision
 from autotune.tvm_backend.passes.unread_pixels import drop_unread_pixels
 from autotune.tvm_backend.passes.winograd import winograd_pays
-from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import IRModule, Pass, Target
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"

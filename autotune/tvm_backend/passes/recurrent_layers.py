@@ -7,8 +7,9 @@ from functools import partial
 import msgspec
 from tvm import relax
 
-from autotune.tvm_backend.integer.intrinsics import Dot, best_dot, channel_at
-from autotune.tvm_backend.integer.kernels import WORD
+from autotune.tvm_backend.isa.choice import best_dot
+from autotune.tvm_backend.isa.intrinsics import channel_at
+from autotune.tvm_backend.isa.values import WORD, Dot
 from autotune.tvm_backend.passes.rewrite import PlainRewriter, op_name, rewrite_and_clean, static_shape
 from autotune.tvm_backend.recurrent.kernel import recurrent_kernel
 from autotune.tvm_backend.recurrent.layer import Layer
@@ -33,7 +34,7 @@ def pack_recurrent_layers(
     """
     if not any(LAYER in (function.attrs or {}) for function in mod.functions.values()):
         return mod
-    dot = None if target is None else best_dot(target)
+    dot = None if target is None else best_dot(target, "integers")
     return rewrite_and_clean(mod, partial(_Packer, registers=registers, cores=cores, dot=dot))
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.integer.converters import dynamic_quantize_linear, matmul_integer
-from autotune.tvm_backend.integer.kernels import WORD
+from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.passes.rewrite import float_dtype, is_tensor_constant, static_shape
 from autotune.tvm_backend.recurrent.kernel import recurrent_kernel
 from autotune.tvm_backend.recurrent.layer import Kind, Layer, activations

@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import te
 
-from autotune.tvm_backend.bfloat16.elements import from_float, numbers, rounded
+from autotune.tvm_backend.isa.elements import from_float, numbers, rounded
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from tests.tvm_backend.integer.conftest import cpu_target
 
