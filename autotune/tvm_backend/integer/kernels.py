@@ -107,6 +107,11 @@ class Product:
     instructions: Instructions
     grouping: Grouping | None
 
+    @property
+    def offset(self) -> int:
+        """What is taken from each element of the data before it is multiplied."""
+        return self.instructions.offset
+
     def sums(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr) -> TensorExpr:
         """Return the sums of products (N, OH, OW, OC, 16) as a tensor expression.
 
@@ -122,7 +127,6 @@ class Product:
     def _dense(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr, grouping: Grouping) -> TensorExpr:
         """Weights are (OC, KH, KW, IC, b / 4, 16, 4)."""
         words = self.instructions.words
-        offset = self.instructions.offset
         source = padded(data, self.window, point[0], words=words)
         axes = [te.reduce_axis((0, weight.shape[at])) for at in (1, 2, 3, 4, 6)]
         down, right, chunk, word, byte = axes
@@ -133,7 +137,7 @@ class Product:
             place = grouping.chunk(c, chunk, all_chunks, lanes)
             channel = word * WORD + (channel_at(byte) if words else byte)
             one = source[(n, *self.window.at(y, x, down, right), place, channel)].astype("int32")
-            one = one - offset if offset else one
+            one = one - self.offset if self.offset else one
             return te.sum(one * weight[c, down, right, chunk, word, lane, byte].astype("int32"), axis=axes)
 
         shape = (data.shape[0], *self.window.size, weight.shape[0], weight.shape[5])
@@ -195,13 +199,13 @@ def requantised(
 
 
 def scaled(
-    sums: TensorExpr, point: TensorExpr, totals: TensorExpr, step: TensorExpr, scale: TensorExpr, bias: TensorExpr
+    sums: TensorExpr, point: PrimExpr, totals: TensorExpr, step: TensorExpr, scale: TensorExpr, bias: TensorExpr
 ) -> TensorExpr:
     """Sums as floats: (sum - point * totals) * (step * scale) + bias.
 
     Args:
         sums: Those of a `Product`.
-        point: The zero point of the data, (1,).
+        point: The zero point of the data, as a 32-bit integer.
         totals: Integers (OC, 16): the sums of the weights.
         step: The scale of the data, (1,).
         scale: Floats (OC, 16): that of the weights.
@@ -210,17 +214,17 @@ def scaled(
 
     def element(*at: PrimExpr) -> PrimExpr:
         channel = at[-2:]
-        whole = (sums[at] - point[0].astype("int32") * totals[channel]).astype("float32")
+        whole = (sums[at] - point * totals[channel]).astype("float32")
         return whole * (step[0] * scale[channel]) + bias[channel]
 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
 
 
-def centred(sums: TensorExpr, point: TensorExpr, totals: TensorExpr) -> TensorExpr:
+def centred(sums: TensorExpr, point: PrimExpr, totals: TensorExpr) -> TensorExpr:
     """Sums of products around the zero point of the data: sum - point * totals, as for `scaled`."""
 
     def element(*at: PrimExpr) -> PrimExpr:
-        return sums[at] - point[0].astype("int32") * totals[at[-2:]]
+        return sums[at] - point * totals[at[-2:]]
 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
 
@@ -245,7 +249,8 @@ def product_program(
     """
     arguments = [te.placeholder(shape, kind, f"p{index}") for index, (shape, kind) in enumerate(operands)]
     data, weight, point, *rest = arguments
-    result = _RESULTS[dtype](product.sums(data, weight, point), point, *rest)
+    zero = point[0].astype("int32") - product.offset if product.offset else point[0].astype("int32")
+    result = _RESULTS[dtype](product.sums(data, weight, point), zero, *rest)
     return unscheduled([*arguments, result]), tuple(int(extent) for extent in result.shape)
 
 

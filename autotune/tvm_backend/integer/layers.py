@@ -120,8 +120,9 @@ def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias
     result = quantised.quantity
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
+    zero = given.zero - product.offset
     scale = by_channel((given.scale * layer.weight.scale) / result.scale, layer.outputs, np.float32)
-    moved = by_channel(added, layer.outputs, np.int64) - given.zero * packed.totals.astype(np.int64)
+    moved = by_channel(added, layer.outputs, np.int64) - zero * packed.totals.astype(np.int64)
     constants = [relax.const(item, str(item.dtype)) for item in (packed.weight, scale, moved.astype(np.int32))]
     weight, *others = constants
     operands = (image, weight, layer.data.point, *others, limits_of(result, quantised.limits))

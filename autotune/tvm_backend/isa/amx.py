@@ -14,6 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import ClassVar
 
+from autotune.tvm_backend.isa.tile_text import LOOPS, at
 from autotune.tvm_backend.isa.values import LANES, WORD, Elements, Feature, InstructionSet, Permission, TileProduct
 from autotune.tvm_backend.isa.x86 import ARCHITECTURE
 
@@ -138,14 +139,14 @@ def _kernel(product: AmxProduct, from_zero: str) -> str:
     data = [len(sums) + chunks + number for number in range(product.operands)]
     zeros = [f"  call void @llvm.x86.tilezero(i8 {number})" for number in range(len(sums))]
     offsets = [(image * product.pixels * chunks + chunk) * _BYTES for image, chunk in sums]
-    loads = [_at(f"c{number}", "%c", offset) for number, offset in enumerate(offsets)]
+    loads = [at(f"c{number}", "%c", offset) for number, offset in enumerate(offsets)]
     stores: list[str] = []
     for number in range(len(sums)):
         loads += [f"  call void @llvm.x86.tileloadd64(i8 {number}, ptr %c{number}, i64 {chunks * _BYTES})"]
         stores += [f"  call void @llvm.x86.tilestored64(i8 {number}, ptr %c{number}, i64 {chunks * _BYTES})"]
     body: list[str] = []
     for chunk in range(chunks):
-        body += [_at(f"b{chunk}", "%weights", chunk * product.high * product.run * LANES)]
+        body += [at(f"b{chunk}", "%weights", chunk * product.high * product.run * LANES)]
         body += [f"  call void @llvm.x86.tileloadd64(i8 {weights[chunk]}, ptr %b{chunk}, i64 {_BYTES})"]
     across = images // product.rows
     for image in range(images):
@@ -155,7 +156,7 @@ def _kernel(product: AmxProduct, from_zero: str) -> str:
         register = data[-1] if is_rest else whole[image % len(whole)]
         body += [f"  %line{image} = mul i64 %row, {line * product.step_y}"]
         body += [f"  %r{image} = getelementptr i8, ptr %pixels, i64 %line{image}"]
-        body += [_at(f"a{image}", f"%r{image}", column * product.pixels * product.step_x * pixel)]
+        body += [at(f"a{image}", f"%r{image}", column * product.pixels * product.step_x * pixel)]
         body += [f"  call void @llvm.x86.tileloadd64(i8 {register}, ptr %a{image}, i64 {product.step_x * pixel})"]
         for chunk in range(chunks):
             tiles = (sums.index((image, chunk)), register, weights[chunk])
@@ -163,11 +164,11 @@ def _kernel(product: AmxProduct, from_zero: str) -> str:
     geometry = {"high": product.high, "gap": product.gap, "depth": product.depth}
     steps = {"weight_step": product.depth * LANES, "steps": product.run // product.depth}
     texts = {"body": "\n".join(body), **geometry, **steps}
-    ends = [_at(f"c{number}", "%c", offset) for number, offset in enumerate(offsets)] + stores
+    ends = [at(f"c{number}", "%c", offset) for number, offset in enumerate(offsets)] + stores
     return (
         _CONFIGURATION.format(name=product.name, begin=_BEGIN, bytes=_configuration(product, sums, weights, data))
-        + _FUNCTION.format(name=product.name, start="\n".join(loads), end="\n".join(stores), **texts)
-        + _FUNCTION.format(name=product.name + from_zero, start="\n".join(zeros), end="\n".join(ends), **texts)
+        + LOOPS.format(name=product.name, start="\n".join(loads), end="\n".join(stores), **texts)
+        + LOOPS.format(name=product.name + from_zero, start="\n".join(zeros), end="\n".join(ends), **texts)
     )
 
 
@@ -178,41 +179,6 @@ define i32 @{name}{begin}() {{
   ret i32 0
 }}
 """
-_FUNCTION = """
-define i32 @{name}(ptr %a, ptr %b, ptr %c, i64 %row) {{
-entry:
-{start}
-  %below = mul i64 %row, {gap}
-  br label %line
-line:
-  %y = phi i64 [ 0, %entry ], [ %next_y, %line_end ]
-  %first = phi ptr [ %a, %entry ], [ %next_first, %line_end ]
-  %first_weights = phi ptr [ %b, %entry ], [ %next_weights, %line_end ]
-  br label %step
-step:
-  %x = phi i64 [ 0, %line ], [ %next_x, %step ]
-  %pixels = phi ptr [ %first, %line ], [ %next_pixels, %step ]
-  %weights = phi ptr [ %first_weights, %line ], [ %next_weights, %step ]
-{body}
-  %next_pixels = getelementptr i8, ptr %pixels, i64 {depth}
-  %next_weights = getelementptr i8, ptr %weights, i64 {weight_step}
-  %next_x = add i64 %x, 1
-  %more_x = icmp ult i64 %next_x, {steps}
-  br i1 %more_x, label %step, label %line_end
-line_end:
-  %next_first = getelementptr i8, ptr %first, i64 %below
-  %next_y = add i64 %y, 1
-  %more_y = icmp ult i64 %next_y, {high}
-  br i1 %more_y, label %line, label %end
-end:
-{end}
-  ret i32 0
-}}
-"""
-
-
-def _at(name: str, base: str, offset: int) -> str:
-    return f"  %{name} = getelementptr i8, ptr {base}, i64 {offset}"
 
 
 def _configuration(product: AmxProduct, sums: list[tuple[int, int]], weights: list[int], data: list[int]) -> str:

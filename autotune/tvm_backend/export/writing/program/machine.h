@@ -18,14 +18,19 @@ inline bool has_word(const char* line, const char* word) {
   return false;
 }
 
+// How the line begins in which the kernel lists what the CPU can do. An emulator may show that of another CPU.
+#if defined(__x86_64__)
+constexpr char kList[] = "flags";
+#else
+constexpr char kList[] = "Features";
+#endif
+
 // Fills `line` with what the CPU can do, as the kernel lists it; returns whether it does.
 inline bool read_flags(char* line, int bytes) {
   FILE* file = std::fopen("/proc/cpuinfo", "r");
   if (file == nullptr) return false;
   bool listed = false;
-  while (!listed && std::fgets(line, bytes, file) != nullptr) {
-    listed = std::strncmp(line, "flags", 5) == 0 || std::strncmp(line, "Features", 8) == 0;  // on x86, and on Arm
-  }
+  while (!listed && std::fgets(line, bytes, file) != nullptr) listed = std::strncmp(line, kList, sizeof kList - 1) == 0;
   std::fclose(file);
   return listed;
 }
