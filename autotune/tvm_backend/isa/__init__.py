@@ -1,7 +1,7 @@
 """Instruction sets: a file each, with what the engines need of it as values. To add one, write its file and list it.
 
-`SETS`, the files and `values` need no TVM. `choice` says what the CPU of a target has; `intrinsics`, `tile_calls`,
-`llvm_code` and `schedules` make programs of it.
+`SETS`, the files and `values` need no TVM. `choice` says what the CPU of a target has. The room `intrinsics` makes
+programs of it.
 """
 
 from __future__ import annotations

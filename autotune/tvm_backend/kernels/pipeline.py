@@ -10,10 +10,10 @@ import tvm_ffi
 from tvm import tirx
 
 from autotune.tvm_backend.cuda.tf32 import with_fragments
-from autotune.tvm_backend.isa import elements
+from autotune.tvm_backend.intrinsics import elements
+from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
+from autotune.tvm_backend.intrinsics.tiles import with_tiles
 from autotune.tvm_backend.isa.choice import architecture, sets_of
-from autotune.tvm_backend.isa.llvm_code import functions_of, with_functions
-from autotune.tvm_backend.isa.tile_calls import with_tiles
 from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights

@@ -1,6 +1,3 @@
-"""Fixtures that write small networks, which the tests of integer kernels use, too."""
+"""Networks that are run on other CPUs."""
 
-from __future__ import annotations
-
-from tests.tvm_backend.integer.conftest import quantised as quantised
-from tests.tvm_backend.integer.conftest import written as written
+from ..quantised_nets import quantised, written  # noqa: F401

@@ -15,8 +15,8 @@ from autotune.options import Precision
 from autotune.tvm_backend.export.compilation import build_lowered, lower_tuned
 from autotune.tvm_backend.export.runners import onnx_session
 from autotune.tvm_backend.export.writing.source import Described, write_source
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
 from autotune.tvm_backend.target import instructions, tvm_target
 

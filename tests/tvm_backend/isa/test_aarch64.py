@@ -14,9 +14,10 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from autotune.tvm_backend.isa.aarch64 import MatrixProduct
 from autotune.tvm_backend.isa.choice import computes_bfloat16, dot_instructions, rate
-from tests.tvm_backend.integer.conftest import Network
-from tests.tvm_backend.integer.test_replace import classifier
 from tests.tvm_backend.isa.emulated import mnemonics, needs_tools, relative_error
+from tests.tvm_backend.packing.test_integer_network import classifier
+
+from ..quantised_nets import Network
 
 _ALL = ("neon", "dotprod", "i8mm", "bf16")
 _ROUNDED = 1e-5  # floats in another order

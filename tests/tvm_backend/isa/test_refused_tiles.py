@@ -12,16 +12,16 @@ import numpy as np
 import tvm
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.integer.kernels import Grouping, Product, product_program
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.kernels.compile import link_shared
 from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.operators.integer_product import Grouping, Product, product_program
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
 from autotune.tvm_backend.target import tvm_target
+from tests.tvm_backend.intrinsics.test_schedules import _CONSTANTS, _TILED, operands_of
 from tests.tvm_backend.isa.dots import DOTS
-from tests.tvm_backend.isa.test_schedules import _CONSTANTS, _TILED, operands_of
 
 # A process that has a small alternate signal stack, as a program in Go or Rust may, before it loads a library.
 _CALL = """
