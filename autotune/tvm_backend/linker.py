@@ -20,8 +20,8 @@ def find_linker() -> str | None:
 
 def architecture(triple: str) -> str:
     """Return the architecture of a target's triple, such as `aarch64` of `aarch64-linux-gnu`. Empty: that here."""
-    known = architecture_of(triple or _HERE)
-    return known.name if known is not None else triple.partition("-")[0] or _HERE
+    listed = architecture_of(triple or _HERE)
+    return listed.name if listed is not None else triple.partition("-")[0] or _HERE
 
 
 def cross_linkers(arch: str) -> list[list[str]]:

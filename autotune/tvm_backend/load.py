@@ -74,7 +74,14 @@ def _version(package: str) -> str | None:
 # What search, build, measure and train import, or what imports it.
 _OF_STAGES = tuple(
     f"autotune.tvm_backend.{name}"
-    for name in ("kernels.compile", "kernels.probe", "search.cost_model", "search.evolutionary", "search.propose")
+    for name in (
+        "target",
+        "kernels.compile",
+        "kernels.probe",
+        "search.cost_model",
+        "search.evolutionary",
+        "search.propose",
+    )
 )
 
 
