@@ -24,6 +24,7 @@ from autotune.storage.formats import Candidate, TaskSpec, Trial, from_json, to_j
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.trial_index import Entry, by_time
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.isa import most_operations
 
 _LOG = logging.getLogger("autotune.stages")
 # A task's first trials are known schedules, up to this number. Of claims for this kind of device so many are tried
@@ -31,11 +32,8 @@ _LOG = logging.getLogger("autotune.stages")
 _TRIED_FIRST = 16
 # The best trials of one log from elsewhere that the cost model learns from.
 _LEARNT_FROM = 256
-# What no device does: a call that takes less time, and more operations a second. A thread of a CPU multiplies and adds
-# bytes in tiles (AMX) or in vectors.
+# What no device does: a call that takes less time, and more operations a second.
 _SHORTEST_US = 0.01
-_TILE_OPERATIONS = 2048  # a cycle
-_VECTOR_OPERATIONS = 512
 _CLOCK_GHZ = 6.5
 _GPU_GFLOPS = 2e7
 
@@ -177,8 +175,7 @@ def _possible(stage: StageContext, task: TaskSpec, claims: tuple[Entry, ...]) ->
 
 def _least_us(stage: StageContext, task: TaskSpec) -> float:
     """Return a time that no kernel of a task undercuts on a device of the job's kind."""
-    operations = _VECTOR_OPERATIONS if "amx_tile" not in cpu_flags() else _TILE_OPERATIONS
-    cpu_gflops = operations * _CLOCK_GHZ * int(stage.spec.target.get("num-cores", 1))
+    cpu_gflops = most_operations(cpu_flags()) * _CLOCK_GHZ * int(stage.spec.target.get("num-cores", 1))
     gflops = cpu_gflops if stage.spec.target_kind == "llvm" else _GPU_GFLOPS
     return max(_SHORTEST_US, task.gflop / gflops * 1e6)
 

@@ -31,10 +31,10 @@ from autotune.tvm_backend.types import Buffer, IRModule, PrimExpr, PrimFunc, Stm
 _FUNCTION = "autotune_prefetch"
 _EFFECT = "nounwind willreturn memory(inaccessiblemem: readwrite)"
 _ASSEMBLY = f"""
-define void @{_FUNCTION}(ptr %address) alwaysinline {_EFFECT} {{
-  call void asm sideeffect "prefetcht1 $0", "*m"(ptr elementtype(i8) %address) {_EFFECT}
+define void @{_FUNCTION}(ptr %address) alwaysinline {_EFFECT} {{{{
+  call void asm sideeffect "{{instruction}}", "*m"(ptr elementtype(i8) %address) {_EFFECT}
   ret void
-}}
+}}}}
 """
 _LINE = 16  # elements of a line in the cache; all computation on CPUs is in float32
 _AHEAD = 65536  # elements that are used before those that are fetched, at most: 256 KiB, a part of the L2 cache
@@ -51,20 +51,22 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def prefetch_weights(module: IRModule) -> IRModule:
+def prefetch_weights(module: IRModule, instruction: str) -> IRModule:
     """Insert prefetches into the functions of a module.
 
     Args:
         module: What the passes of TVM return: its buffers are flat, and its innermost loops are vectors.
+        instruction: In assembly, what fetches the line of `$0`.
     """
-    return over_programs(module, _prefetching)
+    code = _ASSEMBLY.format(instruction=instruction)
+    return over_programs(module, lambda function: _prefetching(function, code))
 
 
-def _prefetching(function: PrimFunc) -> PrimFunc:
+def _prefetching(function: PrimFunc, code: str) -> PrimFunc:
     body, _ = _Prefetcher().visit(function.body)
     if body.same_as(function.body):
         return function
-    return with_llvm_code(function, body, _ASSEMBLY)
+    return with_llvm_code(function, body, code)
 
 
 @dataclass(frozen=True, eq=False)

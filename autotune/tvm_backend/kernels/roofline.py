@@ -15,11 +15,10 @@ import tvm
 from tvm import te
 
 from autotune.options import Precision
-from autotune.tvm_backend.bfloat16 import elements, instructions
 from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
-from autotune.tvm_backend.integer import intrinsics
+from autotune.tvm_backend.intrinsics import elements
+from autotune.tvm_backend.isa.choice import rate, vector_registers
 from autotune.tvm_backend.search.tasks import arguments
-from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import Device, IRModule, Schedule, Target, TensorExpr
 
 _CHAINS = 12  # of multiply-adds that do not wait for each other: units times cycles of latency, and some more
@@ -102,8 +101,8 @@ def relative_rate(program: IRModule, target: Target) -> float:
     if target.kind.name != "llvm":
         return 1.0
     if "int8" in dtypes and dtypes & {"uint8", "int16"}:
-        return intrinsics.rate(target)
-    return instructions.rate(target) if elements.DTYPE in dtypes else 1.0
+        return rate(target, "integers")
+    return rate(target, "bfloat16") if elements.DTYPE in dtypes else 1.0
 
 
 def _fastest_s(operands: list[TensorExpr], target: Target) -> float:

@@ -21,9 +21,9 @@ from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.calls import check_calls
+from autotune.tvm_backend.isa.choice import vector_registers
 from autotune.tvm_backend.kernels.vector_runs import run_of
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
-from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import (
     BlockRV,
     IRModule,

@@ -18,21 +18,22 @@ import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
-from autotune.tvm_backend.integer.intrinsics import Instructions
-from autotune.tvm_backend.integer.schedules import (
+from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.intrinsics.schedules import (
     BFLOAT16_DEPTHWISE,
     BFLOAT16_DOT,
     INTRINSIC,
     LEFT_ALONE,
     OUT,
     PAD,
-    WINDOW,
+    tile_annotations,
 )
+from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import images
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BFLOAT16
-from autotune.tvm_backend.operators.images import LANES, scheduled
+from autotune.tvm_backend.operators.images import scheduled
 from autotune.tvm_backend.operators.integer_product import Grouping, padded
 from autotune.tvm_backend.programs import finished, unscheduled
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
@@ -85,7 +86,8 @@ def sums_of_convolution(
     attrs: dict[str, Any] = {"schedule_rule": BFLOAT16_DOT, INTRINSIC: instructions.vector}
     high, wide, inner = (int(extent) for extent in extents[1:4])
     if instructions.tiles and window.dilation[1] == 1 and inner == all_chunks:
-        attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
+        geometry = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
+        attrs |= tile_annotations(instructions.tiles, geometry)
     return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
 
 

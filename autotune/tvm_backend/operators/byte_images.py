@@ -9,10 +9,12 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from autotune.tvm_backend.isa.values import LANES, WORD, ByteTable
+from autotune.tvm_backend.isa.vectors import VECTORS
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.operators.images import average_program, computed, concat_program, image, scheduled
-from autotune.tvm_backend.operators.integer_product import LANES, WORD, added, to_byte
+from autotune.tvm_backend.operators.integer_product import added, to_byte
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, TensorExpr
 
@@ -70,18 +72,21 @@ def channel_kernel(shape: Sequence[int]) -> PrimFunc:
     return scheduled([data, factor, offset, limits, computed(shape, element)])
 
 
-def table_kernel(shape: Sequence[int]) -> PrimFunc:
-    """The program that looks bytes up in a table."""
+def table_kernel(shape: Sequence[int], instructions: ByteTable | None = None) -> PrimFunc:
+    """The program that looks bytes up in a table.
+
+    Args:
+        shape: Of the bytes.
+        instructions: Those for rows of 64 bytes; None to look them up one by one.
+    """
+    if instructions is not None:
+        return _permuted_table_kernel(shape, instructions)
     data = image(shape, BYTES.dtype)
     table = image((256,), BYTES.dtype, "table")
     return scheduled([data, table, computed(shape, lambda *position: table[data[position].astype("int32")])])
 
 
-def permuted_table_kernel(shape: Sequence[int]) -> PrimFunc:
-    """The program that looks rows of 64 bytes up in a table by AVX512-VBMI.
-
-    An instruction looks 64 bytes up in 128 by their low seven bits. The high bit says which of two results holds.
-    """
+def _permuted_table_kernel(shape: Sequence[int], instructions: ByteTable) -> PrimFunc:
     rows, lanes = shape
     vector = f"int8x{lanes}"
     with IRBuilder() as builder, T.prim_func(s_tir=True):
@@ -92,12 +97,7 @@ def permuted_table_kernel(shape: Sequence[int]) -> PrimFunc:
         quarters = [tirx.reinterpret(vector, table[T.ramp(first, 1, lanes)]) for first in range(0, 256, lanes)]
         with (T.parallel if prod(shape) >= _PARALLEL_FROM else T.serial)(0, rows) as row:
             index = tirx.reinterpret(vector, data[row, T.ramp(0, 1, lanes)])
-            halves = [
-                tirx.call_llvm_pure_intrin(vector, "llvm.x86.avx512.vpermi2var.qi.512", first, index, second)
-                for first, second in (quarters[:2], quarters[2:])
-            ]
-            is_low = index >= tirx.Broadcast(tirx.const(0, "int8"), lanes)
-            chosen = tirx.reinterpret(f"uint8x{lanes}", tirx.Select(is_low, *halves))
+            chosen = tirx.reinterpret(f"uint8x{lanes}", instructions.look_up(VECTORS, quarters, index))
             T.buffer_store(result, chosen, [row, T.ramp(0, 1, lanes)])
     return finished(builder.get())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.operators.integer_product import to_byte
 from autotune.tvm_backend.types import PrimExpr
 

@@ -13,12 +13,12 @@ from math import prod
 import tvm
 from tvm import te, tirx
 
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import ElementType
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import BlockRV, LoopRV, PrimExpr, PrimFunc, Schedule, TensorExpr
 
-LANES = 16  # channels of a chunk
 _PARALLEL_FROM = 16384  # elements; fewer are done before other threads have begun
 _RESULT = "result"
 _POOLED = "pooled"

@@ -14,15 +14,23 @@ from typing import Any
 
 from tvm import te, tirx
 
-from autotune.tvm_backend.integer.intrinsics import Instructions, channel_at
-from autotune.tvm_backend.integer.schedules import DEPTHWISE_BLOCK, DOT_BLOCK, INTRINSIC, LEFT_ALONE, OUT, PAD, WINDOW
+from autotune.tvm_backend.intrinsics.dots import channel_at
+from autotune.tvm_backend.intrinsics.schedules import (
+    DEPTHWISE_BLOCK,
+    DOT_BLOCK,
+    INTRINSIC,
+    LEFT_ALONE,
+    OUT,
+    PAD,
+    tile_annotations,
+)
+from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.programs import unscheduled
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
 LEVELS = 256  # values of a byte
-LANES = 16
-WORD = 4  # products that one instruction adds up
 _WHOLE = 12582912.0  # 1.5 * 2^23
 _WHOLE_BITS = 0x4B400000  # of that float
 
@@ -99,6 +107,11 @@ class Product:
     instructions: Instructions
     grouping: Grouping | None
 
+    @property
+    def offset(self) -> int:
+        """What is taken from each element of the data before it is multiplied."""
+        return self.instructions.offset
+
     def sums(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr) -> TensorExpr:
         """Return the sums of products (N, OH, OW, OC, 16) as a tensor expression.
 
@@ -124,6 +137,7 @@ class Product:
             place = grouping.chunk(c, chunk, all_chunks, lanes)
             channel = word * WORD + (channel_at(byte) if words else byte)
             one = source[(n, *self.window.at(y, x, down, right), place, channel)].astype("int32")
+            one = one - self.offset if self.offset else one
             return te.sum(one * weight[c, down, right, chunk, word, lane, byte].astype("int32"), axis=axes)
 
         shape = (data.shape[0], *self.window.size, weight.shape[0], weight.shape[5])
@@ -134,7 +148,7 @@ class Product:
         high, wide, chunks = (int(extent) for extent in weight.shape[1:4])
         if self.instructions.tiles and self.window.dilation[1] == 1 and chunks == all_chunks:
             geometry = [high, wide, chunks, lanes, *self.window.strides, self.window.dilation[0]]
-            attributes[WINDOW] = geometry
+            attributes |= tile_annotations(self.instructions.tiles, geometry)
         return attributes
 
     def _depthwise(self, data: TensorExpr, weight: TensorExpr, point: TensorExpr) -> TensorExpr:
@@ -185,13 +199,13 @@ def requantised(
 
 
 def scaled(
-    sums: TensorExpr, point: TensorExpr, totals: TensorExpr, step: TensorExpr, scale: TensorExpr, bias: TensorExpr
+    sums: TensorExpr, point: PrimExpr, totals: TensorExpr, step: TensorExpr, scale: TensorExpr, bias: TensorExpr
 ) -> TensorExpr:
     """Sums as floats: (sum - point * totals) * (step * scale) + bias.
 
     Args:
         sums: Those of a `Product`.
-        point: The zero point of the data, (1,).
+        point: The zero point of the data, as a 32-bit integer.
         totals: Integers (OC, 16): the sums of the weights.
         step: The scale of the data, (1,).
         scale: Floats (OC, 16): that of the weights.
@@ -200,17 +214,17 @@ def scaled(
 
     def element(*at: PrimExpr) -> PrimExpr:
         channel = at[-2:]
-        whole = (sums[at] - point[0].astype("int32") * totals[channel]).astype("float32")
+        whole = (sums[at] - point * totals[channel]).astype("float32")
         return whole * (step[0] * scale[channel]) + bias[channel]
 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
 
 
-def centred(sums: TensorExpr, point: TensorExpr, totals: TensorExpr) -> TensorExpr:
+def centred(sums: TensorExpr, point: PrimExpr, totals: TensorExpr) -> TensorExpr:
     """Sums of products around the zero point of the data: sum - point * totals, as for `scaled`."""
 
     def element(*at: PrimExpr) -> PrimExpr:
-        return sums[at] - point[0].astype("int32") * totals[at[-2:]]
+        return sums[at] - point * totals[at[-2:]]
 
     return te.compute(sums.shape, element, name=OUT, attrs=LEFT_ALONE)
 
@@ -235,7 +249,8 @@ def product_program(
     """
     arguments = [te.placeholder(shape, kind, f"p{index}") for index, (shape, kind) in enumerate(operands)]
     data, weight, point, *rest = arguments
-    result = _RESULTS[dtype](product.sums(data, weight, point), point, *rest)
+    zero = point[0].astype("int32") - product.offset if product.offset else point[0].astype("int32")
+    result = _RESULTS[dtype](product.sums(data, weight, point), zero, *rest)
     return unscheduled([*arguments, result]), tuple(int(extent) for extent in result.shape)
 
 

@@ -14,13 +14,13 @@ from math import prod
 import numpy as np
 from tvm import relax, te
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE
-from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.expressions import op_name, readers, static_shape, variables
 from autotune.tvm_backend.graph.rewrite import Rewriter
+from autotune.tvm_backend.intrinsics.elements import DTYPE
+from autotune.tvm_backend.isa.choice import computes_bfloat16
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import number
-from autotune.tvm_backend.operators.images import LANES
 from autotune.tvm_backend.packing.inlining import Elementwise, Kernel, Node, Product, Same, inlined
 from autotune.tvm_backend.packing.integer_weights import by_channel
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var

@@ -7,14 +7,14 @@ from math import prod
 
 from tvm import relax
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.graph.permutations import TO_FIRST, TO_LAST, axes_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.graph.row_operators import normalised_rows
+from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.element_types import BFLOAT16
-from autotune.tvm_backend.operators.images import LANES
 from autotune.tvm_backend.operators.rows import lanes_of, layer_norm
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.packing.bfloat16_products import conv2d, is_computed, matmul

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE, rounded
-from autotune.tvm_backend.bfloat16.instructions import dot_instructions
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape
+from autotune.tvm_backend.intrinsics.elements import DTYPE, rounded
+from autotune.tvm_backend.isa.choice import dot_instructions
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.images import LANES
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.packing.inlining import Node, Product
 from autotune.tvm_backend.packing.integer_weights import by_group, filled
@@ -64,7 +64,7 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return line.product(graph, data, weight.value.numpy()), True
     lanes = _FEW_CHANNELS if channels <= _FEW_CHANNELS and not graph.is_packed(data, is_image=True) else LANES
     packed = _packed_weight(weight.value.numpy(), lanes)
-    instructions = dot_instructions(graph.target)
+    instructions = dot_instructions(graph.target, "bfloat16")
     if instructions.tiles and _is_small(call) and lanes == LANES:
         outputs, _, wide = packed.shape[:3]
         row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
@@ -84,7 +84,7 @@ def _in_groups(graph: PackedGraph, call: Call) -> Product:
     chunks = -(-static_shape(data)[1] // LANES)
     values, grouping = by_group(filled(weight.value.numpy(), 0, LANES), outer, LANES, chunks)
     packed = relax.const(_packed_weight(values, LANES), DTYPE)
-    instructions = dot_instructions(graph.target)
+    instructions = dot_instructions(graph.target, "bfloat16")
     sums = partial(kernels.sums_of_convolution, window=Window.of(call), instructions=instructions, grouping=grouping)
     return Product("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
 
@@ -118,7 +118,7 @@ class _Line:
     def product(self, graph: PackedGraph, data: Var, weight: Array) -> Product:
         step = self.window.strides[1] * self.shape[1] // PAIR
         window = replace(self.window, strides=(self.window.strides[0], step), padding=(0, 0, 0, 0))
-        instructions = dot_instructions(graph.target)
+        instructions = dot_instructions(graph.target, "bfloat16")
         sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
         packed = relax.const(_packed_weight(self._rows_of(weight), PAIR), DTYPE)
         return Product("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), sums)
@@ -177,7 +177,9 @@ def matmul(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if not graph.has_layout(data, is_image=False):
         return None
     packed = relax.const(_packed_weight(weight.T[:, :, None, None], LANES), DTYPE)
-    sums = partial(kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
+    sums = partial(
+        kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target, "bfloat16")
+    )
     return Product("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
 
 
@@ -204,5 +206,7 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         packed = (batch, columns // LANES, 1, 1, inner // LANES, LANES // PAIR, LANES, PAIR)
         return image, graph.emit(relax.op.reshape(pairs, packed))
 
-    sums = partial(kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
+    sums = partial(
+        kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target, "bfloat16")
+    )
     return Product("bfloat16_batch_matmul", operands, sums), False

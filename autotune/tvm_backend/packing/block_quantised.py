@@ -19,7 +19,8 @@ import tvm
 from tvm import relax, te, tirx
 
 from autotune.tvm_backend.expressions import op_name, static_shape
-from autotune.tvm_backend.operators.integer_product import LANES, LEVELS
+from autotune.tvm_backend.isa.values import LANES
+from autotune.tvm_backend.operators.integer_product import LEVELS
 from autotune.tvm_backend.packing.integer_graph import IntegerGraph
 from autotune.tvm_backend.packing.integer_weights import filled, fits
 from autotune.tvm_backend.programs import finished

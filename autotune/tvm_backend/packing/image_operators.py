@@ -13,10 +13,10 @@ from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import Rewriter
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import ElementType
 from autotune.tvm_backend.operators.images import (
-    LANES,
     concat_program,
     enlarge_program,
     max_pool_program,

@@ -14,10 +14,11 @@ from tvm import relax
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, readers, static_shape
 from autotune.tvm_backend.graph.permutations import axes_of
 from autotune.tvm_backend.graph.rewrite import Rewriter
-from autotune.tvm_backend.integer.intrinsics import permutes_bytes
+from autotune.tvm_backend.isa.choice import byte_table
+from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.dynamic_quantisation import dynamic_kernel
-from autotune.tvm_backend.operators.integer_product import LANES, LEVELS, WORD
+from autotune.tvm_backend.operators.integer_product import LEVELS
 from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_bytes
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.quant_params import Quantity, ScaledConstant
@@ -250,9 +251,8 @@ class IntegerGraph(Rewriter):
     def looked_up(self, data: Expr, table: Array) -> Expr:
         """Return bytes that a table has for others."""
         flat = self.flat(data)
-        permutes = permutes_bytes(self.target) and static_shape(flat)[1] == VECTOR
-        make = byte_kernels.permuted_table_kernel if permutes else byte_kernels.table_kernel
-        program = make(static_shape(flat))
+        instructions = byte_table(self.target) if static_shape(flat)[1] == VECTOR else None
+        program = byte_kernels.table_kernel(static_shape(flat), instructions)
         operands = [flat, relax.const(table, "uint8")]
         result = self.kernel(program, "integer_table", operands, static_shape(flat), "uint8")
         return self.emit(relax.op.reshape(result, static_shape(data)))

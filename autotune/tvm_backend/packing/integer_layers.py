@@ -12,9 +12,10 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
-from autotune.tvm_backend.integer.intrinsics import depthwise_instructions, dot_instructions
+from autotune.tvm_backend.isa.choice import Instructions, depthwise, dot_instructions
+from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.integer_product import LEVELS, WORD, Product, product_program
+from autotune.tvm_backend.operators.integer_product import LEVELS, Product, product_program
 from autotune.tvm_backend.packing.integer_graph import (
     Forms,
     IntegerGraph,
@@ -132,8 +133,9 @@ def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias
     result = quantised.quantity
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
+    zero = given.zero - product.offset
     scale = by_channel((given.scale * layer.weight.scale) / result.scale, layer.outputs, np.float32)
-    moved = by_channel(added, layer.outputs, np.int64) - given.zero * packed.totals.astype(np.int64)
+    moved = by_channel(added, layer.outputs, np.int64) - zero * packed.totals.astype(np.int64)
     constants = [relax.const(item, str(item.dtype)) for item in (packed.weight, scale, moved.astype(np.int32))]
     weight, *others = constants
     operands = (image, weight, layer.data.point, *others, limits_of(result, quantised.limits))
@@ -258,14 +260,15 @@ def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Windo
     """How a layer is computed, and its weights in the form that the kernel reads."""
     integers = layer.weight.integers
     channels = 0 if layer.is_rows else static_shape(layer.data.var)[1]
-    depthwise = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
-    if depthwise:
+    by_channel = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
+    if by_channel:
         packed = pack_depthwise(integers, window.dilation[1])
-        instructions = depthwise_instructions(graph.target)
+        kernel = depthwise(graph.target)
+        instructions = Instructions("" if kernel is None else kernel.name)
         return Product(replace(window, dilation=(window.dilation[0], 1)), instructions, None), packed
     *_, chunks, lanes = static_shape(image)
     packed = pack_convolution(integers, lanes, chunks, layer.groups)
-    instructions = dot_instructions(graph.target, narrow=packed.narrow)
+    instructions = dot_instructions(graph.target, "integers", narrow=packed.narrow)
     return Product(window, instructions, packed.grouping), packed.for_instructions(instructions)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.integer.intrinsics import Instructions, channel_at
-from autotune.tvm_backend.operators.integer_product import LANES, WORD, Grouping
+from autotune.tvm_backend.intrinsics.dots import channel_at
+from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.values import LANES, WORD
+from autotune.tvm_backend.operators.integer_product import Grouping
 
 Array = npt.NDArray[Any]
 _NARROW = 64

@@ -17,7 +17,6 @@ import pytest
 from tvm import relax
 
 from autotune.errors import BadInput, DamagedFile, MachineProblem
-from autotune.machine import amx
 from autotune.machine.hardware import cpu_flags
 from autotune.options import InputSpec
 from autotune.schema import plain
@@ -30,6 +29,7 @@ from autotune.tvm_backend.export.library_file import described
 from autotune.tvm_backend.export.loadable import Input
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import script
+from autotune.tvm_backend.isa import amx
 from autotune.tvm_backend.kernels.compile import link_shared
 from autotune.tvm_backend.lowering import prepare
 

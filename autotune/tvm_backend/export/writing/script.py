@@ -8,11 +8,11 @@ from typing import Any
 
 from autotune.device_settings import BoardSettings
 from autotune.devices import kind_of
-from autotune.machine import amx
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.cuda.runtime import CUDART
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing.files import LIBRARY, MADE_BY
+from autotune.tvm_backend.isa import permissions
 from autotune.version import __version__
 
 _ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
@@ -103,7 +103,7 @@ for folder in getattr(importlib.util.find_spec("nvidia"), "submodule_search_loca
 
 _MACHINE = """
 try:
-    listed = [line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")]
+    listed = [line.split() for line in open("/proc/cpuinfo") if line.startswith(("flags", "Features"))]
 except OSError:
     listed = []
 missing = [name for name in {instructions} if listed and name not in listed[0]]
@@ -111,15 +111,15 @@ if missing:
     sys.exit(f"run.py: the model was compiled for a CPU with {{', '.join(missing)}}, which this one lacks")
 """
 
-_TILES = """
+_PERMISSION = """
 import ctypes, errno
 
 
-{ask_for_tiles}
+{ask}
 
 {refusal}
 
-if refused := refusal(ask_for_tiles()):
+if refused := {refusal_name}({ask_name}()):
     sys.exit(f"run.py: {{refused}}")
 """
 
@@ -203,10 +203,14 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]], instr
 def _machine(instructions: Sequence[str]) -> str:
     """The part that refuses a machine on which a kernel would end the process by a signal."""
     check = _MACHINE.format(instructions=list(instructions)) if instructions else ""
-    if amx.FLAG not in instructions:
-        return check
-    functions = {function.__name__: inspect.getsource(function) for function in (amx.ask_for_tiles, amx.refusal)}
-    return check + _TILES.format(**functions)
+    for item in permissions(instructions):
+        check += _PERMISSION.format(
+            ask=inspect.getsource(item.ask),
+            refusal=inspect.getsource(item.refusal),
+            ask_name=item.ask.__name__,
+            refusal_name=item.refusal.__name__,
+        )
+    return check
 
 
 def _common(spec: JobSpec, threads: int) -> dict[str, Any]:

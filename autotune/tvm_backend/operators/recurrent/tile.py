@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune.tvm_backend.integer.intrinsics import Dot
+from autotune.tvm_backend.isa.values import Dot
 from autotune.tvm_backend.operators.recurrent.layer import Layer
 
 Threads = Literal["", "sequences", "blocks"]

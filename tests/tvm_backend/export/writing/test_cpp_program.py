@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from autotune.errors import BadInput
-from autotune.machine import amx
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.loaded import load
 from autotune.tvm_backend.export.writing import cpp_program
+from autotune.tvm_backend.isa import amx
 from autotune.tvm_backend.load import load_tvm
 
 NAMES = ('x "quoted" \\ ??/ 🎉', "y\t\x07")

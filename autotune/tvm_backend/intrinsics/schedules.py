@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import tvm
 
-from autotune.tvm_backend.bfloat16.instructions import DOTS as BFLOAT16_DOTS
-from autotune.tvm_backend.integer import amx
-from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Dot
-from autotune.tvm_backend.integer.tiles import TileProduct
+from autotune.tvm_backend.intrinsics.tiles import register_kernel
+from autotune.tvm_backend.isa import SETS
+from autotune.tvm_backend.isa.amx import AmxProduct
+from autotune.tvm_backend.isa.choice import TILES, dot_named
+from autotune.tvm_backend.isa.values import LANES, TileProduct
 from autotune.tvm_backend.types import BlockRV, LoopRV, PrimFunc, Schedule
 
 # Names of blocks; those of products are the names of their rules too.
@@ -25,6 +27,7 @@ BFLOAT16_DEPTHWISE = "bfloat16_depthwise"
 LEFT_ALONE = {"schedule_rule": "None"}  # MetaSchedule leaves the block where it is; the rule of the product moves it
 INTRINSIC = "autotune.intrinsic"  # the annotation that names the intrinsic of a product; "" for none
 WINDOW = "autotune.window"  # the annotation that has the geometry of a product, where tiles may compute it
+TILE_KIND = "autotune.tiles"  # the annotation that names the kind of tiles; without it, those of AMX
 _MOST_CHUNKS = 8  # of a tile, as the next two
 _MOST_ROWS = 8
 _MOST_COLUMNS = 28
@@ -33,7 +36,7 @@ _WIDE = 28 * 28  # pixels
 _LOOPS = 9  # of a product in a tile: y, x, c, lane, down, right, chunk, word, byte
 _MOST_TILE = 64  # pixels by chunks that tiles compute at once
 _MOST_SKETCHES = 4  # kernels of tiles that the search chooses from
-_VECTOR_RATE = 128  # products per cycle that vectors compute
+_FEW_REGISTERS = 16  # of a CPU whose vectors compute a product without an intrinsic
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def _tile_products(schedule: Schedule, block: BlockRV) -> list[TileProduct]:
     if window is None:
         return []
     _, rows, columns, chunks, _ = _extents(schedule, block)
-    products = [TileProduct(*tile, *window) for tile in _tiles((rows, columns, chunks), _MOST_TILE, _MOST_TILE)]
+    kind = _tile_kind(schedule, block)
+    products = [kind(*tile, *window) for tile in _tiles((rows, columns, chunks), _MOST_TILE, _MOST_TILE)]
     fitting = [product for product in products if product.fits()]
     return sorted(fitting, key=lambda product: (-product.rate(), product.loads() / product.work))
 
@@ -115,7 +119,7 @@ def _dot_by_hand(schedule: Schedule, block: BlockRV) -> Schedule:
     by_rows = rows * columns >= _WIDE and rows > 1
     order = _DOT_ORDERS[1 if by_rows else 0]
     product = next(iter(_tile_products(schedule, block)), None)
-    if product is not None and product.rate() > _VECTOR_RATE:
+    if product is not None and product.rate() > product.vector_rate:
         return _schedule_tiles(schedule, block, order, (product.rows, product.columns, product.chunks))
     return _schedule_dot(schedule, block, order, _vector_tile(schedule, block))
 
@@ -126,8 +130,8 @@ def _vector_tile(schedule: Schedule, block: BlockRV) -> Tile:
     A vector of weights costs as much as four pixels, since it comes from farther away.
     """
     _, rows, columns, chunks, _ = _extents(schedule, block)
-    dot = _dot(_intrinsic(schedule, block)) or DOTS[-1]
-    most = dot.registers // (16 // dot.lanes)
+    dot = dot_named(_intrinsic(schedule, block))
+    most = dot.registers // (LANES // dot.lanes) if dot else _FEW_REGISTERS // 2
     fitting = [tile for tile in _tiles((rows, columns, chunks), most) if (tile[0] * tile[1] + 1) * tile[2] <= most]
 
     def merit(tile: Tile) -> tuple[float, int]:
@@ -141,7 +145,11 @@ def _vector_tile(schedule: Schedule, block: BlockRV) -> Tile:
 def _depthwise_by_hand(schedule: Schedule, block: BlockRV) -> Schedule:
     _, rows, columns, _, _ = _extents(schedule, block)
     inside = _is_padded(schedule)
-    most = DEPTHWISE.registers // 2 if _intrinsic(schedule, block) else 8
+    name = _intrinsic(schedule, block)
+    registers = [
+        item.depthwise.registers for item in SETS if item.depthwise is not None and item.depthwise.name == name
+    ]
+    most = next(iter(registers), _FEW_REGISTERS) // 2
     tile = max(_tiles((rows, columns, 1), most), key=lambda tile: (tile[0] * tile[1], -abs(tile[0] - 4)))
     return _schedule_depthwise(schedule, block, Order("yxc", inside=inside), tile)
 
@@ -158,12 +166,12 @@ def _tiles(extents: tuple[int, int, int], most: int, columns: int = _MOST_COLUMN
 def _schedule_dot(schedule: Schedule, block: BlockRV, order: Order, tile: Tile | None) -> Schedule:
     """Keep the sums of a tile in registers, and go over the reduction once for them."""
     name = _take_intrinsic(schedule, block)
-    dot = _dot(name)
+    dot = dot_named(name)
     outer = _tile_output(schedule, block, order, tile)
     schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
     *_, y, x, c, lane, down, right, chunk, word, byte = schedule.get_loops(block)
     schedule.reorder(down, right, chunk, word, y, x, c, lane, byte)
-    _finish(schedule, block, (y, x, c), lane, byte, down, dot.name if dot else "", dot.lanes if dot else 16)
+    _finish(schedule, block, (y, x, c), lane, byte, down, dot.name if dot else "", dot.lanes if dot else LANES)
     _schedule_padding(schedule, outer, order)
     return schedule
 
@@ -171,11 +179,12 @@ def _schedule_dot(schedule: Schedule, block: BlockRV, order: Order, tile: Tile |
 def _schedule_tiles(schedule: Schedule, block: BlockRV, order: Order, tile: Tile) -> Schedule:
     """Compute a tile by one call of a kernel that goes over the whole reduction."""
     window = _window(schedule, block) or []
+    kind = _tile_kind(schedule, block)
     _take_intrinsic(schedule, block)
     outer = _tile_output(schedule, block, order, tile, sampled=False)
     schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
-    product = TileProduct(*tile, *window)
-    amx.register(product.name)
+    product = kind(*tile, *window)
+    register_kernel(product.name)
     kernel = schedule.blockize(schedule.get_loops(block)[-_LOOPS])
     init = schedule.decompose_reduction(kernel, schedule.get_loops(kernel)[-1])
     schedule.vectorize(schedule.get_loops(init)[-1])
@@ -191,7 +200,7 @@ def _schedule_depthwise(schedule: Schedule, block: BlockRV, order: Order, tile: 
     schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
     *_, y, x, c, lane, down, group, tap = schedule.get_loops(block)
     schedule.reorder(down, group, y, x, c, lane, tap)
-    _finish(schedule, block, (y, x, c), lane, tap, down, name, 16)
+    _finish(schedule, block, (y, x, c), lane, tap, down, name, LANES)
     schedule.unroll(down)
     schedule.unroll(group)
     _schedule_padding(schedule, outer, order)
@@ -268,11 +277,6 @@ def _schedule_padding(schedule: Schedule, outer: list[LoopRV], order: Order) -> 
     schedule.vectorize(vector)
 
 
-def _dot(name: str) -> Dot | None:
-    """The vector instructions of this name; None if there are none."""
-    return next((item for item in (*DOTS, *BFLOAT16_DOTS) if item.name == name), None)
-
-
 def _is_padded(schedule: Schedule) -> bool:
     """Whether there is a block that pads the input."""
     looked_at = schedule.copy()
@@ -296,11 +300,29 @@ def _window(schedule: Schedule, block: BlockRV) -> list[int] | None:
     return [int(item) for item in window] if window is not None else None
 
 
+def _tile_kind(schedule: Schedule, block: BlockRV) -> type[TileProduct]:
+    prefix = str(schedule.get(block).annotations.get(TILE_KIND, AmxProduct.prefix))
+    return next(kind for kind in TILES if kind.prefix == prefix)
+
+
+def tile_annotations(kind: type[TileProduct], geometry: Sequence[int]) -> dict[str, Any]:
+    """Return the annotations of the block of a product that tiles may compute.
+
+    Args:
+        kind: The kind of tiles.
+        geometry: What a `TileProduct` says after the tile.
+    """
+    named = {} if kind is AmxProduct else {TILE_KIND: kind.prefix}  # programs with AMX are as before there were others
+    return {WINDOW: list(geometry), **named}
+
+
 def _take_intrinsic(schedule: Schedule, block: BlockRV) -> str:
     """The intrinsic that a block names. The annotations are removed, as they mean nothing to the compiler."""
     name = _intrinsic(schedule, block)
     if _window(schedule, block) is not None:
         schedule.unannotate(block, WINDOW)
+        if TILE_KIND in schedule.get(block).annotations:
+            schedule.unannotate(block, TILE_KIND)
     schedule.unannotate(block, INTRINSIC)
     return name
 

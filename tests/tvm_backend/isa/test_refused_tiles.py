@@ -12,14 +12,16 @@ import numpy as np
 import tvm
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.integer.intrinsics import DOTS, Instructions
+from autotune.tvm_backend.isa.amx import AmxProduct
+from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.kernels.compile import link_shared
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.operators.integer_product import Grouping, Product, product_program
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
 from autotune.tvm_backend.target import tvm_target
-from tests.tvm_backend.integer.test_schedules import _CONSTANTS, _TILED, operands_of
+from tests.tvm_backend.intrinsics.test_schedules import _CONSTANTS, _TILED, operands_of
+from tests.tvm_backend.isa.dots import DOTS
 
 # A process that has a small alternate signal stack, as a program in Go or Rust may, before it loads a library.
 _CALL = """
@@ -41,7 +43,7 @@ def test_a_kernel_that_is_refused_the_tiles_says_why_and_how_to_get_them(target:
     mcpu = "znver4" if "avx512_vnni" in cpu_flags() else "x86-64-v3"
     here = tvm_target({"kind": "llvm", "mcpu": mcpu, "mattr": ["+amx-tile", "+amx-int8"], "num-cores": 2})
     (data, weight), window = _TILED["few channels"]
-    product = Product(window, Instructions(DOTS[0].name, tiles=True), Grouping(0, 0, data[3]))
+    product = Product(window, Instructions(DOTS[0].name, tiles=AmxProduct), Grouping(0, 0, data[3]))
     program, _ = product_program(product, [(data, "uint8"), (weight, "int8"), *_CONSTANTS], "uint8")
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     (schedule,) = (item.sch for item in replay([by_hand(module)], module, here))

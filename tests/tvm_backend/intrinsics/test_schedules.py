@@ -7,14 +7,16 @@ import pytest
 import tvm
 
 from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Instructions
-from autotune.tvm_backend.integer.tiles import TileProduct
+from autotune.tvm_backend.isa.amx import AmxProduct
+from autotune.tvm_backend.isa.avx512 import AVX512
+from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.integer_product import Grouping, Product, product_program
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
+from tests.tvm_backend.isa.dots import DOTS
 
 from ..quantised_nets import cpu_target
 
@@ -24,7 +26,7 @@ _VECTOR_REGISTERS = 32  # of AVX-512
 _CONSTANTS = [((1,), "uint8"), ((2, 16), "float32"), ((2, 16), "int32"), ((3,), "float32")]
 
 
-def convolution(dot, *, tiles=False):
+def convolution(dot, *, tiles=None):
     operands = [((1, 6, 8, 2, 16), "uint8"), ((2, 3, 3, 2, 4, 16, 4), "int8"), *_CONSTANTS]
     window = Window((6, 8), padding=(1, 1, 1, 1))
     return product_program(Product(window, Instructions(dot.name, tiles), Grouping(0, 0, 2)), operands, "uint8")
@@ -78,7 +80,7 @@ def assert_schedules_agree(module, target, name, compute, assert_same):
         assert_same(compute(applied.schedule.mod, target), expected)
 
 
-@pytest.mark.parametrize("make, dot", [*((convolution, dot) for dot in DOTS), (depthwise, DEPTHWISE)])
+@pytest.mark.parametrize("make, dot", [*((convolution, dot) for dot in DOTS), (depthwise, AVX512.depthwise)])
 def test_the_schedule_by_hand_and_sampled_ones_compute_the_same(target, make, dot):
     flags = {_FLAGS.get(feature, feature) for feature in dot.features}
     if not flags <= cpu_flags():
@@ -129,7 +131,7 @@ def test_tiles_compute_what_vectors_do(target, name):
     here = cpu_target("sapphirerapids", "amx_int8")
     (data, weight), window = _TILED[name]
     operands = [(data, "uint8"), (weight, "int8"), *_CONSTANTS]
-    product = Product(window, Instructions(DOTS[0].name, tiles=True), Grouping(0, 0, data[3]))
+    product = Product(window, Instructions(DOTS[0].name, tiles=AmxProduct), Grouping(0, 0, data[3]))
     program, _ = product_program(product, operands, "uint8")
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     expected = run(module, here)
@@ -145,7 +147,7 @@ def test_tiles_compute_what_vectors_do(target, name):
 
 
 def test_a_name_says_the_geometry_of_a_tile():
-    product = TileProduct(2, 14, 2, 3, 3, 4, 16, 1, 1, 1)
-    assert TileProduct.of(product.name) == product
-    assert TileProduct.of(product.name + "_1") is None
-    assert TileProduct.of("autotune_amx_0_0_0_0_0_0_0_0_0_0") is None
+    product = AmxProduct(2, 14, 2, 3, 3, 4, 16, 1, 1, 1)
+    assert AmxProduct.of(product.name) == product
+    assert AmxProduct.of(product.name + "_1") is None
+    assert AmxProduct.of("autotune_amx_0_0_0_0_0_0_0_0_0_0") is None
