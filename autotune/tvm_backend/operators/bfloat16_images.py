@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import tvm
 from tvm import te, tirx
@@ -21,24 +20,22 @@ from tvm.script import tirx as T
 from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.intrinsics.schedules import (
     BFLOAT16_DEPTHWISE,
-    BFLOAT16_DOT,
     INTRINSIC,
     LEFT_ALONE,
     OUT,
     PAD,
-    tile_annotations,
 )
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import images
+from autotune.tvm_backend.operators.chunked_product import Grouping, Product, padded
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BFLOAT16
 from autotune.tvm_backend.operators.images import scheduled
-from autotune.tvm_backend.operators.integer_product import Grouping, padded
 from autotune.tvm_backend.programs import finished, unscheduled
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
-PAIR = 2  # products that one instruction adds up
+PAIR = BFLOAT16.word
 # The element of a result at an index, and that of a sum of products at an index.
 Element = Callable[..., PrimExpr]
 Shape = tuple[int, ...]
@@ -57,38 +54,8 @@ def sums_of_convolution(
     instructions: Instructions,
     grouping: Grouping | None = None,
 ) -> TensorExpr:
-    """Express the sums of a convolution.
-
-    Args:
-        data: The image (N, H, W, IC, b).
-        weight: (OC, KH, KW, IC, b / 2, 16, 2); with N before OC where each image has weights of its own.
-        window: The geometry.
-        instructions: Those that compute the product.
-        grouping: Which channels are multiplied; None for all.
-
-    Returns:
-        float32 (N, OH, OW, OC, 16).
-    """
-    all_chunks = int(data.shape[3])
-    source = padded(data, window, tirx.const(0, DTYPE))
-    extents = weight.shape[-7:]
-    axes = [te.reduce_axis((0, extents[axis])) for axis in (1, 2, 3, 4, 6)]
-    down, right, chunk, word, half = axes
-    shared = len(weight.shape) == len(extents)
-
-    def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        place = grouping.chunk(c, chunk, all_chunks, int(data.shape[4])) if grouping else chunk
-        one = to_float(source[(n, *window.at(y, x, down, right), place, word * PAIR + half)])
-        tap = (*([] if shared else [n]), c, down, right, chunk, word, lane, half)
-        return te.sum(one * to_float(weight[tap]), axis=axes)
-
-    shape = (data.shape[0], *window.size, extents[0], extents[5])
-    attrs: dict[str, Any] = {"schedule_rule": BFLOAT16_DOT, INTRINSIC: instructions.vector}
-    high, wide, inner = (int(extent) for extent in extents[1:4])
-    if instructions.tiles and window.dilation[1] == 1 and inner == all_chunks:
-        geometry = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
-        attrs |= tile_annotations(instructions.tiles, geometry)
-    return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
+    """Express the sums of a convolution, or of rows, in float32; the arguments are those of a `Product`."""
+    return Product(BFLOAT16, window, instructions, grouping).sums(data, weight, tirx.const(0, DTYPE))
 
 
 def sums_of_pixels(

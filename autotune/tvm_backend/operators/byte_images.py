@@ -12,9 +12,9 @@ from tvm.tirx.script import builder as T
 from autotune.tvm_backend.isa.values import LANES, WORD, ByteTable
 from autotune.tvm_backend.isa.vectors import VECTORS
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.element_types import BYTES
+from autotune.tvm_backend.operators.element_types import BYTES, to_byte
 from autotune.tvm_backend.operators.images import average_program, computed, concat_program, image, scheduled
-from autotune.tvm_backend.operators.integer_product import added, to_byte
+from autotune.tvm_backend.operators.integer_product import added
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, TensorExpr
 

@@ -22,7 +22,7 @@ from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import number
 from autotune.tvm_backend.packing.inlining import Elementwise, Kernel, Node, Product, Same, inlined
-from autotune.tvm_backend.packing.integer_weights import by_channel
+from autotune.tvm_backend.packing.weights import by_channel
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
 Shape = tuple[int, ...]

@@ -20,7 +20,7 @@ from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.packing.inlining import Node, Product
-from autotune.tvm_backend.packing.integer_weights import by_group, filled
+from autotune.tvm_backend.packing.weights import by_group, filled, in_words
 from autotune.tvm_backend.types import Call, Expr, Var
 
 Array = npt.NDArray[Any]
@@ -145,11 +145,8 @@ def _is_small(call: Call) -> bool:
 
 
 def _packed_weight(weight: Array, lanes: int) -> Array:
-    """Weights (O, I, KH, KW) as (O / 16, KH, KW, I / b, b / 2, 16, 2)."""
-    whole = filled(filled(weight, 0, LANES), 1, lanes)
-    outputs, inputs, height, width = whole.shape
-    blocks = whole.reshape(outputs // LANES, LANES, inputs // lanes, lanes // PAIR, PAIR, height, width)
-    return rounded(blocks.transpose(0, 5, 6, 2, 3, 1, 4))
+    """Weights (O, I, KH, KW) as elements in words."""
+    return rounded(in_words(weight, lanes, PAIR))
 
 
 def _packed_depthwise(weight: Array) -> Array:

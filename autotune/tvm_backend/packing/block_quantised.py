@@ -20,9 +20,9 @@ from tvm import relax, te, tirx
 
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.isa.values import LANES
-from autotune.tvm_backend.operators.integer_product import LEVELS
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.integer_graph import IntegerGraph
-from autotune.tvm_backend.packing.integer_weights import filled, fits
+from autotune.tvm_backend.packing.weights import filled, fits
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import Call, Expr, PrimExpr, PrimFunc, TensorExpr
 

@@ -13,7 +13,7 @@ from tvm import relax
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import byte_images as byte_kernels
-from autotune.tvm_backend.operators.integer_product import LEVELS
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.integer_graph import Forms, IntegerGraph, Quantised, floats, limits_of
 from autotune.tvm_backend.packing.integer_layers import PRODUCTS, requantised_layer
 from autotune.tvm_backend.packing.lookup_tables import FunctionOfOne, NoTable

@@ -18,7 +18,7 @@ from autotune.tvm_backend.isa.choice import byte_table
 from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.dynamic_quantisation import dynamic_kernel
-from autotune.tvm_backend.operators.integer_product import LEVELS
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_bytes
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.quant_params import Quantity, ScaledConstant

@@ -14,8 +14,10 @@ from tvm import relax
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.isa.choice import Instructions, depthwise, dot_instructions
 from autotune.tvm_backend.isa.values import WORD
+from autotune.tvm_backend.operators.chunked_product import Product
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.integer_product import LEVELS, Product, product_program
+from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
+from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
 from autotune.tvm_backend.packing.integer_graph import (
     Forms,
     IntegerGraph,
@@ -24,14 +26,14 @@ from autotune.tvm_backend.packing.integer_graph import (
     RequantisedLayer,
     limits_of,
 )
-from autotune.tvm_backend.packing.integer_weights import (
+from autotune.tvm_backend.packing.quant_params import ScaledConstant
+from autotune.tvm_backend.packing.weights import (
     PackedWeights,
     by_channel,
     fits,
     pack_convolution,
     pack_depthwise,
 )
-from autotune.tvm_backend.packing.quant_params import ScaledConstant
 from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]
@@ -256,7 +258,7 @@ def _image(graph: IntegerGraph, layer: LinearLayer) -> tuple[Expr, Window]:
     return graph.image(layer.data.var), window
 
 
-def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Window) -> tuple[Product, PackedWeights]:
+def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Window) -> tuple[ByteProduct, PackedWeights]:
     """How a layer is computed, and its weights in the form that the kernel reads."""
     integers = layer.weight.integers
     channels = 0 if layer.is_rows else static_shape(layer.data.var)[1]
@@ -265,18 +267,18 @@ def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Windo
         packed = pack_depthwise(integers, window.dilation[1])
         kernel = depthwise(graph.target)
         instructions = Instructions("" if kernel is None else kernel.name)
-        return Product(replace(window, dilation=(window.dilation[0], 1)), instructions, None), packed
+        return DepthwiseProduct(replace(window, dilation=(window.dilation[0], 1)), instructions), packed
     *_, chunks, lanes = static_shape(image)
     packed = pack_convolution(integers, lanes, chunks, layer.groups)
     instructions = dot_instructions(graph.target, "integers", narrow=packed.narrow)
-    return Product(window, instructions, packed.grouping), packed.for_instructions(instructions)
+    return Product(BYTES, window, instructions, packed.grouping), packed.for_instructions(instructions)
 
 
-def _name(product: Product) -> str:
-    return "integer_depthwise_conv2d" if product.grouping is None else "integer_conv2d"
+def _name(product: ByteProduct) -> str:
+    return "integer_depthwise_conv2d" if isinstance(product, DepthwiseProduct) else "integer_conv2d"
 
 
-def _call(graph: IntegerGraph, product: Product, name: str, operands: Sequence[Expr], dtype: str) -> Expr:
+def _call(graph: IntegerGraph, product: ByteProduct, name: str, operands: Sequence[Expr], dtype: str) -> Expr:
     types = [(static_shape(item), str(item.ty.dtype)) for item in operands]
     program, shape = product_program(product, types, dtype)
     return graph.kernel(program, name, operands, shape, dtype)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name
-from autotune.tvm_backend.operators.integer_product import LEVELS
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.types import Call
 
 Array = npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""Pack the weights of integer convolutions and products for the kernels."""
+"""Pack the weights of convolutions and products over images in chunks for the kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from autotune.tvm_backend.intrinsics.dots import channel_at
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.isa.values import LANES, WORD
-from autotune.tvm_backend.operators.integer_product import Grouping
+from autotune.tvm_backend.operators.chunked_product import Grouping
 
 Array = npt.NDArray[Any]
 _NARROW = 64
@@ -59,10 +59,8 @@ def pack_convolution(weight: Array, lanes: int, chunks: int, groups: int = 1) ->
         grouping = Grouping(0, 0, chunks)
     summands = _signed_bytes(values)
     values = np.concatenate(summands, axis=1)
-    outputs, inputs, height, width = values.shape
-    blocks = values.reshape(outputs // LANES, LANES, inputs // lanes, lanes // WORD, WORD, height, width)
     grouping = Grouping(grouping.outer, grouping.inner, grouping.chunks, len(summands))
-    return _packed(blocks.transpose(0, 5, 6, 2, 3, 1, 4), weight, grouping)
+    return _packed(in_words(values, lanes, WORD), weight, grouping)
 
 
 def pack_depthwise(weight: Array, gap: int) -> PackedWeights:
@@ -77,6 +75,20 @@ def pack_depthwise(weight: Array, gap: int) -> PackedWeights:
     channels, _, height, width = values.shape
     blocks = values.reshape(channels // LANES, LANES, height, width // WORD, WORD)
     return _packed(blocks.transpose(0, 2, 3, 1, 4), weight, None)
+
+
+def in_words(weight: Array, lanes: int, word: int) -> Array:
+    """Return weights in the order in which products of words read them: (O / 16, KH, KW, I / b, b / w, 16, w).
+
+    Args:
+        weight: (O, I, KH, KW), with I the channels that each output depends on; it is filled up to whole chunks.
+        lanes: Channels in a chunk of the input, b.
+        word: Elements of a word, w.
+    """
+    whole = filled(filled(weight, 0, LANES), 1, lanes)
+    outputs, inputs, height, width = whole.shape
+    blocks = whole.reshape(outputs // LANES, LANES, inputs // lanes, lanes // word, word, height, width)
+    return blocks.transpose(0, 5, 6, 2, 3, 1, 4)
 
 
 def by_group(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array, Grouping]:
