@@ -238,7 +238,7 @@ def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Tens
     return te.compute(shape, element, name="depthwise_conv2d_NCHWc", tag="depthwise_conv2d_NCHWc")
 
 
-def separate_windows(value: Expr) -> bool:
+def has_disjoint_windows(value: Expr) -> bool:
     """Return whether a value is an NCHW transposed convolution with constant IOHW weights and separate windows.
 
     U-Nets and text detectors enlarge images so. TVM computes a transposed convolution as a convolution of an image with
@@ -287,7 +287,7 @@ def as_channels(weight: Array) -> Array:
     return weight.reshape(weight.shape[0], -1, 1, 1).transpose(1, 0, 2, 3)
 
 
-def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> TensorExpr:
+def te_depth_to_space(data: TensorExpr, shape: tuple[int, ...]) -> TensorExpr:
     """Express the output of a transposed convolution by that of the 1x1 convolution of `as_channels`.
 
     Args:

@@ -28,7 +28,7 @@ _FEW_CHANNELS = 4
 _FEW_ROWS = 8  # of a product that is bound by reading its weights
 _MANY_WEIGHTS = 2**20
 _SHORT_ROW = 8
-_MOST_PIXELS = 64  # of an image that is computed as one row: a tile has no more
+_MAX_PIXELS = 64  # of an image that is computed as one row: a tile has no more
 _COPIED_CHANNELS = 64  # pixels are copied by so many at once
 
 
@@ -141,7 +141,7 @@ def _is_small(call: Call) -> bool:
     """Whether an image has so short rows that tiles compute it better as one row of pixels."""
     batch, _, height, width = static_shape(call)
     whole = static_shape(call.args[0])[1] % _COPIED_CHANNELS == 0
-    return batch == 1 and height > 1 and width <= _SHORT_ROW and height * width <= _MOST_PIXELS and whole
+    return batch == 1 and height > 1 and width <= _SHORT_ROW and height * width <= _MAX_PIXELS and whole
 
 
 def _packed_weight(weight: Array, lanes: int) -> Array:

@@ -22,14 +22,14 @@ from autotune.tvm_backend.operators.convolution import (
     as_channels,
     choose_block,
     constant,
+    has_disjoint_windows,
     pack_channels,
     pack_weight,
     packable,
-    separate_windows,
     te_conv,
     te_conv_transpose,
+    te_depth_to_space,
     te_depthwise,
-    te_spread,
 )
 from autotune.tvm_backend.operators.pixel_tiles import padded_pixels, te_conv_pixels
 from autotune.tvm_backend.operators.winograd import te_winograd, transform_weight
@@ -140,20 +140,20 @@ def _call_winograd(packer: LayoutPacker, call: Call, block_in: int, block_out: i
 
 def _conv2d_transpose(packer: LayoutPacker, call: Call) -> Form | None:
     """Pack a transposed convolution. If it has too few outputs for a block, only its input is packed."""
-    if not separate_windows(call):
+    if not has_disjoint_windows(call):
         return None
     weight = call.args[1].value.numpy().transpose(1, 0, 2, 3)
     block_in = packer.block_of(call.args[0]) or choose_block(weight.shape[1], packer.lanes)
     block_out = choose_block(weight.shape[0], packer.lanes)
     data = packer.form(call.args[0], block_in)
     if block_out == PLAIN:
-        return Form(PLAIN, _spread(packer, call, data, block_in))
+        return Form(PLAIN, _depth_to_space(packer, call, data, block_in))
     packed = constant(pack_weight(weight, block_in, block_out), call)
     hint = "conv2d_transpose_NCHWc"
     return Form(block_out, packer.builder.call_te(te_conv_transpose, data, packed, primfunc_name_hint=hint))
 
 
-def _spread(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr:
+def _depth_to_space(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr:
     """Compute a transposed convolution as a 1x1 convolution with an output for each element of the kernel."""
     weight = as_channels(call.args[1].value.numpy())
     block_out = choose_block(len(weight), packer.lanes) or min(len(weight), packer.lanes)
@@ -161,7 +161,9 @@ def _spread(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr
     pixels = Window(static_shape(call.args[0])[2:], (1, 1), (0, 0, 0, 0), (1, 1))
     hint = "conv2d_NCHWc"
     made = packer.builder.call_te(lambda x, k: te_conv(x, k, pixels), data, packed, primfunc_name_hint=hint)
-    return packer.builder.call_te(te_spread, packer.builder.emit(made), static_shape(call), primfunc_name_hint="spread")
+    return packer.builder.call_te(
+        te_depth_to_space, packer.builder.emit(made), static_shape(call), primfunc_name_hint="spread"
+    )
 
 
 def _depthwise(packer: LayoutPacker, call: Call) -> Form | None:

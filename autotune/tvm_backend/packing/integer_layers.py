@@ -19,9 +19,9 @@ from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
 from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
 from autotune.tvm_backend.packing.integer_graph import (
+    ByteOperand,
     Forms,
     IntegerGraph,
-    Operand,
     Quantised,
     RequantisedLayer,
     limits_of,
@@ -54,7 +54,7 @@ class LinearLayer:
         is_rows: Whether it multiplies rows.
     """
 
-    data: Operand
+    data: ByteOperand
     weight: ScaledConstant
     window: Window
     groups: int
@@ -108,7 +108,7 @@ def linear_layer(graph: IntegerGraph, value: Expr) -> LinearLayer | None:
     return _convolution_layer(data, weight, value, shape)
 
 
-def _rows_layer(data: Operand, matrix: ScaledConstant, shape: tuple[int, ...]) -> LinearLayer | None:
+def _rows_layer(data: ByteOperand, matrix: ScaledConstant, shape: tuple[int, ...]) -> LinearLayer | None:
     if matrix.integers.ndim != 2 or matrix.axis == 0 or len(static_shape(data.var)) < 2:
         return None
     across = matrix.transposed([1, 0])
@@ -116,7 +116,9 @@ def _rows_layer(data: Operand, matrix: ScaledConstant, shape: tuple[int, ...]) -
     return LinearLayer(data, weight, Window((1, prod(shape[:-1]))), 1, shape, is_rows=True)
 
 
-def _convolution_layer(data: Operand, weight: ScaledConstant, call: Expr, shape: tuple[int, ...]) -> LinearLayer | None:
+def _convolution_layer(
+    data: ByteOperand, weight: ScaledConstant, call: Expr, shape: tuple[int, ...]
+) -> LinearLayer | None:
     attrs = call.attrs
     if weight.axis > 0 or (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) != _PLAIN:
         return None
@@ -126,13 +128,13 @@ def _convolution_layer(data: Operand, weight: ScaledConstant, call: Expr, shape:
 def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias: Expr | None = None) -> Forms | None:
     """Compute a layer whose result is quantised, and its bias."""
     layer = linear_layer(graph, quantised.value)
-    if layer is None or layer.data.quantity is None:
+    if layer is None or layer.data.quant_params is None:
         return None
     added = _in_units(graph, layer, bias)
     if added is None:
         return None
-    given = layer.data.quantity
-    result = quantised.quantity
+    given = layer.data.quant_params
+    result = quantised.quant_params
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
     zero = given.zero - product.offset
@@ -140,15 +142,15 @@ def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias
     moved = by_channel(added, layer.outputs, np.int64) - zero * packed.totals.astype(np.int64)
     constants = [relax.const(item, str(item.dtype)) for item in (packed.weight, scale, moved.astype(np.int32))]
     weight, *others = constants
-    operands = (image, weight, layer.data.point, *others, limits_of(result, quantised.limits))
+    operands = (image, weight, layer.data.zero_point, *others, limits_of(result, quantised.limits))
 
     def call(*more: Expr, name: str = _name(product)) -> Expr:
         return _call(graph, product, name, (*operands, *more), "uint8")
 
     if layer.is_rows:
-        return Forms(rows=graph.as_rows(call(), layer.shape))
+        return Forms(row_major=graph.as_rows(call(), layer.shape))
     graph.remember(var, RequantisedLayer(call, result))
-    return Forms(image=call())
+    return Forms(nhwc_blocked=call())
 
 
 def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLayer]) -> ScaledLayer | None:
@@ -160,8 +162,8 @@ def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLa
         others: The layers so far, whose bias a value may add.
     """
     layer = linear_layer(graph, value)
-    if layer is not None and layer.data.step is not None and str(value.ty.dtype) == "float32":
-        return _scaled(layer, layer.data.step, layer.weight.scale)
+    if layer is not None and layer.data.scale is not None and str(value.ty.dtype) == "float32":
+        return _scaled(layer, layer.data.scale, layer.weight.scale)
     if op_name(value) == "relax.multiply":
         return _scaled_sums(graph, *value.args) or _scaled_sums(graph, *reversed(list(value.args)))
     if op_name(value) == "relax.add":
@@ -213,16 +215,16 @@ def scaled_result(graph: IntegerGraph, scaled: ScaledLayer) -> Expr:
     weight, totals, scale, bias = (
         relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals, *across)
     )
-    operands = (image, weight, layer.data.point, totals, scaled.step, scale, bias)
+    operands = (image, weight, layer.data.zero_point, totals, scaled.step, scale, bias)
     return _shaped(graph, _call(graph, product, _name(product) + "_scaled", operands, "float32"), layer)
 
 
-def whole_result(graph: IntegerGraph, layer: LinearLayer) -> Expr:
+def int32_result(graph: IntegerGraph, layer: LinearLayer) -> Expr:
     """Compute a layer whose result is 32-bit sums."""
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
     weight, totals = (relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals))
-    operands = (image, weight, layer.data.point, totals)
+    operands = (image, weight, layer.data.zero_point, totals)
     return _shaped(graph, _call(graph, product, _name(product) + "_sums", operands, "int32"), layer)
 
 
@@ -234,7 +236,7 @@ def _in_units(graph: IntegerGraph, layer: LinearLayer, bias: Expr | None) -> Arr
     """A bias in units of the sums. One that the graph has in floats is rounded to them."""
     if bias is None:
         return np.zeros(1, np.int64)
-    unit = layer.data.quantity.scale * layer.weight.scale if layer.data.quantity else layer.weight.scale
+    unit = layer.data.quant_params.scale * layer.weight.scale if layer.data.quant_params else layer.weight.scale
     inner = graph.unreshaped(bias)
     constant = graph.constant(inner)
     if constant is not None and np.array_equal(constant.scale, unit):

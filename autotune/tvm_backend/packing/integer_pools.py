@@ -22,18 +22,20 @@ def pool(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
         return None
     if not kind.largest:
         return _averaged(graph, kind, data, quantised)
-    if graph.quantity(data) != quantised.quantity or quantised.limits != (0, LARGEST):
+    if graph.quant_params(data) != quantised.quant_params or quantised.limits != (0, LARGEST):
         return None
-    return Forms(image=kind.call(graph, BYTES, graph.image(data)))
+    return Forms(nhwc_blocked=kind.call(graph, BYTES, graph.image(data)))
 
 
 def _averaged(graph: IntegerGraph, pool: Pool, data: Expr, quantised: Quantised) -> Forms:
-    given = graph.quantity(data)
-    result = quantised.quantity
+    given = graph.quant_params(data)
+    result = quantised.quant_params
     count = prod(pool.kernel)
     factor = given.scale / (result.scale * np.float32(count))
     image = graph.image(data)
     constants = [floats([given.zero * count, factor]), limits_of(result, quantised.limits)]
     program = byte_kernels.average_kernel(static_shape(image), pool.kernel, pool.window)
     made = pool.call(graph, BYTES, image, program, constants)
-    return Forms(image=made) if len(quantised.shape) == 4 else Forms(rows=graph.as_rows(made, quantised.shape))
+    return (
+        Forms(nhwc_blocked=made) if len(quantised.shape) == 4 else Forms(row_major=graph.as_rows(made, quantised.shape))
+    )
