@@ -264,7 +264,7 @@ def test_a_library_with_amx_asks_the_system_for_the_tiles(
     folder: Path, report: dict[str, Any], monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     monkeypatch.setattr(loaded, "cpu_flags", lambda: frozenset({"amx_tile"}))
-    monkeypatch.setattr(amx, "ask_for_tiles", lambda: error)
+    monkeypatch.setattr(loaded, "permissions", lambda _: [replace(amx.AMX.permission, ask=lambda: error)])
     report["instructions"] = ["amx_tile"]
     if not error:
         loaded.load(folder / "model.so", report)
