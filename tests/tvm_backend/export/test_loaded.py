@@ -94,7 +94,7 @@ def test_the_script_runs(folder: Path, entry: str, make_job: Callable[..., JobPa
     entries = () if entry == "main" else (Entry(entry, INPUTS, ()),)
     spec = replace(read_spec(make_job()), inputs=INPUTS, entries=entries)
     (folder / "run.py").write_text(script.source(spec, threads=1, rows=[{}]))
-    done = subprocess.run([sys.executable, str(folder / "run.py"), *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(folder / "run.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "(1, 8) float32" in done.stdout
 
