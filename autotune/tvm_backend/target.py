@@ -17,6 +17,7 @@ from autotune.options import Precision
 from autotune.settings import NAMED_TARGETS
 from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.isa.values import Elements
+from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.load import load_intrinsics
 from autotune.tvm_backend.types import Target
 
@@ -87,6 +88,7 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
         _check_board(text, given)
         device: Device = Board(given, settings=BoardSettings(key=board))
     else:
+        _check_here(text, given)
         device = for_target(_cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads))
     complete = dict(device.target)
     try:
@@ -134,6 +136,16 @@ def _check_board(text: str, given: dict[str, Any]) -> None:
     cores = given.get("num-cores")
     if not isinstance(cores, int) or cores < 1:
         raise BadTarget(f"target {text!r}: give num-cores, the number of threads that the board runs on")
+
+
+def _check_here(text: str, given: dict[str, Any]) -> None:
+    """Refuse a target whose code another machine would have to run."""
+    other = architecture(str(given.get("mtriple") or ""))
+    if given["kind"] == "llvm" and other != architecture(""):
+        raise BadTarget(
+            f"target {text!r}: this machine is {architecture('')}, and cannot run code for {other}; name boards that"
+            ' can in autotune.toml, as a section [devices.NAME] with kind = "rpc", and submit with --target NAME'
+        )
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -60,6 +60,14 @@ def test_what_is_no_option_is_refused_by_name(text):
         resolve_target(text, threads=1)
 
 
+def test_code_that_another_machine_would_have_to_run_is_for_boards():
+    text = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -num-cores=2"
+    with pytest.raises(BadTarget, match=r"cannot run code for aarch64; name boards that can .*\[devices.NAME\]"):
+        resolve_target(text, threads=2)
+    assert resolve_target(text, threads=2, board="box").description["mcpu"] == "cortex-a76"
+    assert resolve_target("llvm -mtriple=x86_64-pc-linux-gnu", threads=2).description["num-cores"] == 2
+
+
 def test_an_architecture_with_a_suffix_is_the_one_that_tvm_knows():
     resolved = resolve_target('{"kind": "cuda", "arch": "sm_90a"}', threads=1)
     assert resolved.description["arch"] == "sm_90"

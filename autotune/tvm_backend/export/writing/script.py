@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 from autotune.device_settings import BoardSettings
@@ -44,6 +45,7 @@ import sys
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
 {preload}from collections.abc import Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 import numpy, tvm
 from tvm import relax
@@ -141,6 +143,7 @@ ENTRIES = {entries}
 
 library = Path(__file__).parent / "{library}"
 if sys.argv[1:] == ["here"]:
+{machine}
     module, device = tvm.runtime.load_module(str(library)), tvm.cpu(0)
 else:
     host, port = (sys.argv[1:] or ["{tracker}"])[0].rsplit(":", 1)
@@ -159,16 +162,18 @@ for entry, inputs in ENTRIES.items():
 '''
 
 
-def board_source(spec: JobSpec, board: BoardSettings, threads: int) -> str:
+def board_source(spec: JobSpec, board: BoardSettings, threads: int, instructions: Sequence[str] = ()) -> str:
     """Return the script for the library of a job that is for boards.
 
     Args:
         spec: The job.
         board: The settings of the boards.
         threads: How many threads the model uses there.
+        instructions: What the CPU of the board must have, as the kernel names it.
     """
     return _BOARD.format(
         **_common(spec, threads),
+        machine=indent(_machine(instructions), "    ").strip("\n"),
         key=board.key,
         tracker=board.tracker,
         entries={entry.name: [(item.shape, item.dtype) for item in entry.inputs] for entry in spec.all_entries},
