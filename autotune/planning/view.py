@@ -242,7 +242,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """What to start now.
 
     Attributes:

@@ -22,7 +22,7 @@ from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private, measured_on, target_keys
 from autotune.storage.formats import Candidate, TaskSpec, Trial, from_json, to_json
 from autotune.storage.paths import TaskLogPaths
-from autotune.storage.trial_index import Entry, by_time
+from autotune.storage.trial_index import IndexEntry, by_time
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.isa import most_operations
 
@@ -54,7 +54,7 @@ class _Log:
     here: bool
     near: bool
     log: TuningLog
-    timed: tuple[Entry, ...]
+    timed: tuple[IndexEntry, ...]
 
 
 def first_candidates(
@@ -161,7 +161,7 @@ def _logs(stage: StageContext, task: TaskSpec) -> list[_Log]:
     return sorted(logs, key=lambda log: (not log.here, not log.near, -len(log.timed)))
 
 
-def _possible(stage: StageContext, task: TaskSpec, claims: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _possible(stage: StageContext, task: TaskSpec, claims: tuple[IndexEntry, ...]) -> tuple[IndexEntry, ...]:
     """Return the claims that a device of this kind can meet, and say which ones it cannot."""
     least_us = _least_us(stage, task)
     possible = tuple(entry for entry in claims if (entry.median_us or 0.0) >= least_us)
@@ -180,7 +180,7 @@ def _least_us(stage: StageContext, task: TaskSpec) -> float:
     return max(_SHORTEST_US, task.gflop / gflops * 1e6)
 
 
-def _timed(log: TuningLog) -> tuple[Entry, ...]:
+def _timed(log: TuningLog) -> tuple[IndexEntry, ...]:
     """Return the trials of a log that have a time, fastest first; none where it cannot be read."""
     with suppress(StorageError):
         return tuple(by_time(log.entries()))

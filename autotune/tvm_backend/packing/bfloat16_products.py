@@ -19,7 +19,7 @@ from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
-from autotune.tvm_backend.packing.inlining import Node, Product
+from autotune.tvm_backend.packing.inlining import Node, ProductNode
 from autotune.tvm_backend.packing.weights import by_group, filled, in_words
 from autotune.tvm_backend.types import Call, Expr, Var
 
@@ -56,7 +56,7 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if groups == channels > 1:
         depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
         sums = partial(kernels.sums_of_depthwise, window=window)
-        return Product("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
+        return ProductNode("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
     if groups > 1:
         return _in_groups(graph, call), True
     line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
@@ -69,12 +69,14 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         outputs, _, wide = packed.shape[:3]
         row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
         sums = partial(kernels.sums_of_pixels, window=window, wide=wide, instructions=instructions)
-        return Product("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
+        return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
     sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
-    return Product("bfloat16_conv2d", lambda: (graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums), True
+    return ProductNode(
+        "bfloat16_conv2d", lambda: (graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums
+    ), True
 
 
-def _in_groups(graph: PackedGraph, call: Call) -> Product:
+def _in_groups(graph: PackedGraph, call: Call) -> ProductNode:
     """A convolution of groups: each chunk of the result depends on few chunks of the image.
 
     The weights of other groups in these chunks are zeros, so that an infinity reaches those groups as NaN.
@@ -86,7 +88,7 @@ def _in_groups(graph: PackedGraph, call: Call) -> Product:
     packed = relax.const(_packed_weight(values, LANES), DTYPE)
     instructions = dot_instructions(graph.target, "bfloat16")
     sums = partial(kernels.sums_of_convolution, window=Window.of(call), instructions=instructions, grouping=grouping)
-    return Product("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
+    return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
 
 
 @dataclass(frozen=True)
@@ -115,13 +117,13 @@ class _Line:
         fewer = channels <= _FEW_CHANNELS and pairs < wide * _FEW_CHANNELS // PAIR
         return cls(shape, window, pairs) if even and fewer else None
 
-    def product(self, graph: PackedGraph, data: Var, weight: Array) -> Product:
+    def product(self, graph: PackedGraph, data: Var, weight: Array) -> ProductNode:
         step = self.window.strides[1] * self.shape[1] // PAIR
         window = replace(self.window, strides=(self.window.strides[0], step), padding=(0, 0, 0, 0))
         instructions = dot_instructions(graph.target, "bfloat16")
         sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
         packed = relax.const(_packed_weight(self._rows_of(weight), PAIR), DTYPE)
-        return Product("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), sums)
+        return ProductNode("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), sums)
 
     def _rows_of(self, weight: Array) -> Array:
         """Weights (O, C, KH, KW) as (O, 2, KH, pairs)."""
@@ -177,7 +179,7 @@ def matmul(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     sums = partial(
         kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target, "bfloat16")
     )
-    return Product("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
+    return ProductNode("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
 
 
 def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
@@ -206,4 +208,4 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     sums = partial(
         kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target, "bfloat16")
     )
-    return Product("bfloat16_batch_matmul", operands, sums), False
+    return ProductNode("bfloat16_batch_matmul", operands, sums), False
