@@ -10,7 +10,7 @@ All arithmetic is in float32. What a kernel writes is rounded once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import tvm
@@ -28,16 +28,14 @@ from autotune.tvm_backend.intrinsics.schedules import (
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import images
-from autotune.tvm_backend.operators.chunked_product import Grouping, Product, padded
+from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping, padded
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BFLOAT16
-from autotune.tvm_backend.operators.images import scheduled
+from autotune.tvm_backend.operators.images import Element, scheduled
 from autotune.tvm_backend.programs import finished, unscheduled
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
 PAIR = BFLOAT16.word
-# The element of a result at an index, and that of a sum of products at an index.
-Element = Callable[..., PrimExpr]
 Shape = tuple[int, ...]
 
 
@@ -54,8 +52,8 @@ def sums_of_convolution(
     instructions: Instructions,
     grouping: Grouping | None = None,
 ) -> TensorExpr:
-    """Express the sums of a convolution, or of rows, in float32; the arguments are those of a `Product`."""
-    return Product(BFLOAT16, window, instructions, grouping).sums(data, weight, tirx.const(0, DTYPE))
+    """Express the sums of a convolution, or of rows, in float32; the arguments are those of a `ChunkedProduct`."""
+    return ChunkedProduct(BFLOAT16, window, instructions, grouping).sums(data, weight, tirx.const(0, DTYPE))
 
 
 def sums_of_pixels(

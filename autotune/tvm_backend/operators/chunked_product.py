@@ -15,7 +15,7 @@ from autotune.tvm_backend.intrinsics.schedules import INTRINSIC, LEFT_ALONE, PAD
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.element_types import ElementType
+from autotune.tvm_backend.operators.element_types import PackedElement
 from autotune.tvm_backend.types import PrimExpr, TensorExpr
 
 
@@ -62,7 +62,7 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Product:
+class ChunkedProduct:
     """What a kernel multiplies and how.
 
     Attributes:
@@ -72,7 +72,7 @@ class Product:
         grouping: Which channels are multiplied; None for all.
     """
 
-    element: ElementType
+    element: PackedElement
     window: Window
     instructions: Instructions
     grouping: Grouping | None = None

@@ -34,7 +34,7 @@ def to_byte(value: PrimExpr, zero: PrimExpr, low: PrimExpr, high: PrimExpr) -> P
 
 
 @dataclass(frozen=True)
-class ElementType:
+class PackedElement:
     """How the elements of images are kept in memory.
 
     Attributes:
@@ -58,8 +58,8 @@ class ElementType:
     is_ordered: bool
 
 
-BFLOAT16 = ElementType("bfloat16", DTYPE, 2, to_float, from_float, BFLOAT16_DOT, to_float, is_ordered=False)
-BYTES = ElementType(
+BFLOAT16 = PackedElement("bfloat16", DTYPE, 2, to_float, from_float, BFLOAT16_DOT, to_float, is_ordered=False)
+BYTES = PackedElement(
     "integer",
     "uint8",
     WORD,

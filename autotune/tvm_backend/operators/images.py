@@ -15,7 +15,7 @@ from tvm import te, tirx
 
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.element_types import ElementType
+from autotune.tvm_backend.operators.element_types import PackedElement
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import BlockRV, LoopRV, PrimExpr, PrimFunc, Schedule, TensorExpr
 
@@ -80,7 +80,7 @@ def concat_program(
     return scheduled([*images, *operands, computed((*shapes[0][:3], firsts[-1], LANES), element)])
 
 
-def max_pool_program(element: ElementType, shape: Shape, kernel: tuple[int, int], window: Window) -> PrimFunc:
+def max_pool_program(element: PackedElement, shape: Shape, kernel: tuple[int, int], window: Window) -> PrimFunc:
     """The program of a maximum pooling without dilation."""
     data = image(shape, element.dtype)
     height, width = shape[1:3]
@@ -102,7 +102,7 @@ def max_pool_program(element: ElementType, shape: Shape, kernel: tuple[int, int]
 
 
 def average_program(
-    element: ElementType,
+    element: PackedElement,
     shape: Shape,
     kernel: tuple[int, int],
     window: Window,

@@ -22,7 +22,7 @@ from autotune.tvm_backend.intrinsics.schedules import (
 )
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.isa.values import WORD
-from autotune.tvm_backend.operators.chunked_product import Product, padded
+from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, padded
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import rounded, to_byte
 from autotune.tvm_backend.programs import unscheduled
@@ -40,7 +40,7 @@ class DepthwiseProduct:
 
     window: Window
     instructions: Instructions
-    offset: ClassVar[int] = 0  # what is taken from each element of the data, as `Product.offset`
+    offset: ClassVar[int] = 0  # what is taken from each element of the data, as `ChunkedProduct.offset`
 
     def sums(self, data: TensorExpr, weight: TensorExpr, zero: PrimExpr) -> TensorExpr:
         """Return the sums (N, OH, OW, C, 16) as a tensor expression.
@@ -66,7 +66,7 @@ class DepthwiseProduct:
         return te.compute(shape, product, name=DEPTHWISE_BLOCK, attrs=attributes)
 
 
-ByteProduct = Product | DepthwiseProduct
+ByteProduct = ChunkedProduct | DepthwiseProduct
 
 
 def requantised(
@@ -75,7 +75,7 @@ def requantised(
     """Sums as bytes: clip(round((sum + bias) * scale) + zero).
 
     Args:
-        sums: Those of a `Product`.
+        sums: Those of a `ChunkedProduct`.
         scale: Floats (OC, 16): scale of the input by that of the weight, divided by that of the output.
         bias: Integers (OC, 16). They make up for the zero point of the input.
         limits: Floats (3,): zero point, least and greatest value of the output.
@@ -104,7 +104,7 @@ def scaled(
     """Sums as floats: (sum - point * totals) * (step * scale) + bias.
 
     Args:
-        sums: Those of a `Product`.
+        sums: Those of a `ChunkedProduct`.
         point: The zero point of the data, as a 32-bit integer.
         totals: Integers (OC, 16): the sums of the weights.
         step: The scale of the data, (1,).

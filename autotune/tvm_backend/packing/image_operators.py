@@ -15,7 +15,7 @@ from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import Rewriter
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.element_types import ElementType
+from autotune.tvm_backend.operators.element_types import PackedElement
 from autotune.tvm_backend.operators.images import (
     concat_program,
     enlarge_program,
@@ -54,7 +54,7 @@ class Join:
     def call(
         self,
         graph: Rewriter,
-        element: ElementType,
+        element: PackedElement,
         images: Sequence[Expr],
         program: PrimFunc | None = None,
         constants: Sequence[Expr] = (),
@@ -112,7 +112,7 @@ class Part:
         """Whether it consists of whole chunks."""
         return self.first % LANES == self.count % LANES == 0
 
-    def call(self, graph: Rewriter, element: ElementType, image: Expr) -> Expr:
+    def call(self, graph: Rewriter, element: PackedElement, image: Expr) -> Expr:
         """Compute it on an image in chunks."""
         shape = static_shape(image)
         chunks = self.count // LANES
@@ -142,7 +142,7 @@ class Enlargement:
         same = modes[0] == "asymmetric" or max(high, wide) <= 2
         return cls(resize.args[0], (high, wide)) if whole and same else None
 
-    def call(self, graph: Rewriter, element: ElementType, image: Expr) -> Expr:
+    def call(self, graph: Rewriter, element: PackedElement, image: Expr) -> Expr:
         """Compute it on an image in chunks."""
         batch, height, width, *channels = static_shape(image)
         down, right = self.factors
@@ -188,7 +188,7 @@ class Pool:
     def call(
         self,
         graph: Rewriter,
-        element: ElementType,
+        element: PackedElement,
         image: Expr,
         program: PrimFunc | None = None,
         constants: Sequence[Expr] = (),

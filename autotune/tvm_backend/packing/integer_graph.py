@@ -25,7 +25,7 @@ from autotune.tvm_backend.packing.quant_params import QuantParams, ScaledConstan
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 Array = npt.NDArray[Any]
-LARGEST = LEVELS - 1
+MAX_BYTE = LEVELS - 1
 VECTOR = 64  # bytes of the widest vectors
 _DYNAMIC = ("float32", "uint8")  # of a scale and a zero point
 _UNSCALED = QuantParams(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes

@@ -14,7 +14,7 @@ from tvm import relax
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.isa.choice import Instructions, depthwise, dot_instructions
 from autotune.tvm_backend.isa.values import WORD
-from autotune.tvm_backend.operators.chunked_product import Product
+from autotune.tvm_backend.operators.chunked_product import ChunkedProduct
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
 from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
@@ -273,7 +273,7 @@ def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Windo
     *_, chunks, lanes = static_shape(image)
     packed = pack_convolution(integers, lanes, chunks, layer.groups)
     instructions = dot_instructions(graph.target, "integers", narrow=packed.narrow)
-    return Product(BYTES, window, instructions, packed.grouping), packed.for_instructions(instructions)
+    return ChunkedProduct(BYTES, window, instructions, packed.grouping), packed.for_instructions(instructions)
 
 
 def _name(product: ByteProduct) -> str:

@@ -11,7 +11,7 @@ from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.packing.image_operators import Enlargement, Join, Part
-from autotune.tvm_backend.packing.integer_graph import LARGEST, Forms, IntegerGraph, Quantised
+from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.packing.quant_params import QuantParams
 from autotune.tvm_backend.types import Expr
 
@@ -22,7 +22,7 @@ def concat(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None
     joined = graph.value(call.args[0])
     fields = joined.fields if isinstance(joined, relax.Tuple) else []
     operands = [item for item in map(graph.quantised_operand, fields) if item is not None]
-    if not operands or len(operands) != len(fields) or quantised.limits != (0, LARGEST):
+    if not operands or len(operands) != len(fields) or quantised.limits != (0, MAX_BYTE):
         return None
     join = Join.of(call, graph.value)
     if join is not None and join.is_whole:
@@ -50,7 +50,7 @@ def _concat_images(graph: IntegerGraph, join: Join, tensors: Sequence[Expr], res
 def part(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Take a part of channels that were split, which is requantised on the way."""
     channels = Part.of_split(quantised.value, graph.value(quantised.value.tuple_value))
-    if channels is None or not channels.is_whole or quantised.limits != (0, LARGEST):
+    if channels is None or not channels.is_whole or quantised.limits != (0, MAX_BYTE):
         return None
     data = graph.quantised_operand(channels.image)
     if data is None:
@@ -65,7 +65,7 @@ def moved(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     """Move bytes as an operator moves elements, if they mean the same before and after."""
     call = quantised.value
     data = graph.quantised_operand(call.args[0])
-    if data is None or graph.quant_params(data) != quantised.quant_params or quantised.limits != (0, LARGEST):
+    if data is None or graph.quant_params(data) != quantised.quant_params or quantised.limits != (0, MAX_BYTE):
         return None
     made = relax.Call(call.op, [graph.rows(data), *call.args[1:]], call.attrs, call.ty_args)
     return Forms(row_major=graph.emit(made))
@@ -89,7 +89,7 @@ def resize(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None
     """Repeat pixels a whole number of times."""
     enlargement = Enlargement.of(quantised.value)
     data = graph.quantised_operand(quantised.value.args[0])
-    if data is None or enlargement is None or quantised.limits != (0, LARGEST):
+    if data is None or enlargement is None or quantised.limits != (0, MAX_BYTE):
         return None
     same = graph.quant_params(data) == quantised.quant_params
     return Forms(nhwc_blocked=enlargement.call(graph, BYTES, graph.image(data))) if same else None

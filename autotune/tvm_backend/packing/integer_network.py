@@ -17,7 +17,7 @@ from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
 from autotune.tvm_backend.packing.image_operators import POOLS
 from autotune.tvm_backend.packing.integer_elementwise import add, channels_of_image, multiply, table
-from autotune.tvm_backend.packing.integer_graph import LARGEST, Forms, IntegerGraph, Quantised
+from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.packing.integer_layers import (
     ScaledLayer,
     int32_result,
@@ -97,7 +97,7 @@ def _integer(graph: IntegerGraph, var: Expr, call: Expr, quant_params: QuantPara
     if not shape:
         return None
     if op_name(call) != "relax.quantize":
-        return _HANDLERS[op_name(call)](graph, var, Quantised(call, quant_params, (0, LARGEST), shape))
+        return _HANDLERS[op_name(call)](graph, var, Quantised(call, quant_params, (0, MAX_BYTE), shape))
     limits, value = _without_activations(graph, call.args[0], quant_params)
     handler = part if isinstance(value, relax.TupleGetItem) else _HANDLERS.get(op_name(value))
     form = handler(graph, var, Quantised(value, quant_params, limits, shape)) if handler else None
@@ -108,7 +108,7 @@ def _integer(graph: IntegerGraph, var: Expr, call: Expr, quant_params: QuantPara
 def _without_activations(graph: IntegerGraph, expr: Expr, quant_params: QuantParams) -> tuple[tuple[int, int], Expr]:
     """Return the limits that activations set to the bytes of an expression, and what they are applied to."""
     low = 0
-    high = LARGEST
+    high = MAX_BYTE
     value = graph.value(expr)
     while (limits := _activation(value)) is not None:
         least, greatest = (int(item) for item in quant_params.bytes_of(np.array(limits, np.float32)))

@@ -10,7 +10,7 @@ from autotune.tvm_backend.expressions import static_shape
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.packing.image_operators import Pool
-from autotune.tvm_backend.packing.integer_graph import LARGEST, Forms, IntegerGraph, Quantised, floats, limits_of
+from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, Forms, IntegerGraph, Quantised, floats, limits_of
 from autotune.tvm_backend.types import Expr
 
 
@@ -22,7 +22,7 @@ def pool(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
         return None
     if not kind.largest:
         return _averaged(graph, kind, data, quantised)
-    if graph.quant_params(data) != quantised.quant_params or quantised.limits != (0, LARGEST):
+    if graph.quant_params(data) != quantised.quant_params or quantised.limits != (0, MAX_BYTE):
         return None
     return Forms(nhwc_blocked=kind.call(graph, BYTES, graph.image(data)))
 

@@ -11,7 +11,7 @@ from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.avx512 import AVX512
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.operators.chunked_product import Grouping, Product
+from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.operators.integer_product import DepthwiseProduct, product_program
@@ -31,7 +31,9 @@ _CONSTANTS = [((1,), "uint8"), ((2, 16), "float32"), ((2, 16), "int32"), ((3,), 
 def convolution(dot, *, tiles=None):
     operands = [((1, 6, 8, 2, 16), "uint8"), ((2, 3, 3, 2, 4, 16, 4), "int8"), *_CONSTANTS]
     window = Window((6, 8), padding=(1, 1, 1, 1))
-    return product_program(Product(BYTES, window, Instructions(dot.name, tiles), Grouping(0, 0, 2)), operands, "uint8")
+    return product_program(
+        ChunkedProduct(BYTES, window, Instructions(dot.name, tiles), Grouping(0, 0, 2)), operands, "uint8"
+    )
 
 
 def depthwise(dot):
@@ -100,7 +102,7 @@ def test_the_sums_and_the_weights_of_the_tile_by_hand_fit_in_the_registers(targe
     height, width, chunks = extents
     constants = [(((chunks, 16) if shape == (2, 16) else shape), dtype) for shape, dtype in _CONSTANTS]
     operands = [((1, height, width, 2, 16), "uint8"), ((chunks, 1, 1, 2, 4, 16, 4), "int8"), *constants]
-    product = Product(BYTES, Window((height, width)), Instructions(DOTS[0].name), Grouping(0, 0, 2))
+    product = ChunkedProduct(BYTES, Window((height, width)), Instructions(DOTS[0].name), Grouping(0, 0, 2))
     program, _ = product_program(product, operands, "uint8")
     chosen = by_hand(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}))
     (_, rows), (_, columns), (_, vectors) = tile_sizes(chosen.trace)
@@ -116,7 +118,7 @@ def test_a_tile_without_vnni_has_a_row_of_a_small_image(target):
     dot = next(dot for dot in DOTS if dot.words)
     operands = [((1, 7, 7, 2, 16), "uint8"), ((2, 1, 1, 2, 4, 16, 4), "int8"), *_CONSTANTS]
     program, _ = product_program(
-        Product(BYTES, Window((7, 7)), Instructions(dot.name), Grouping(0, 0, 2)), operands, "uint8"
+        ChunkedProduct(BYTES, Window((7, 7)), Instructions(dot.name), Grouping(0, 0, 2)), operands, "uint8"
     )
     chosen = by_hand(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}))
     assert [size for _, size in tile_sizes(chosen.trace)] == [1, 7, 1]
@@ -135,7 +137,7 @@ def test_tiles_compute_what_vectors_do(target, name):
     here = cpu_target("sapphirerapids", "amx_int8")
     (data, weight), window = _TILED[name]
     operands = [(data, "uint8"), (weight, "int8"), *_CONSTANTS]
-    product = Product(BYTES, window, Instructions(DOTS[0].name, tiles=AmxProduct), Grouping(0, 0, data[3]))
+    product = ChunkedProduct(BYTES, window, Instructions(DOTS[0].name, tiles=AmxProduct), Grouping(0, 0, data[3]))
     program, _ = product_program(product, operands, "uint8")
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     expected = run(module, here)

@@ -16,7 +16,7 @@ from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.kernels.compile import link_shared
 from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.operators.chunked_product import Grouping, Product
+from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.operators.integer_product import product_program
 from autotune.tvm_backend.search.design_space import replay
@@ -45,7 +45,7 @@ def test_a_kernel_that_is_refused_the_tiles_says_why_and_how_to_get_them(target:
     mcpu = "znver4" if "avx512_vnni" in cpu_flags() else "x86-64-v3"
     here = tvm_target({"kind": "llvm", "mcpu": mcpu, "mattr": ["+amx-tile", "+amx-int8"], "num-cores": 2})
     (data, weight), window = _TILED["few channels"]
-    product = Product(BYTES, window, Instructions(DOTS[0].name, tiles=AmxProduct), Grouping(0, 0, data[3]))
+    product = ChunkedProduct(BYTES, window, Instructions(DOTS[0].name, tiles=AmxProduct), Grouping(0, 0, data[3]))
     program, _ = product_program(product, [(data, "uint8"), (weight, "int8"), *_CONSTANTS], "uint8")
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
     (schedule,) = (item.sch for item in replay([by_hand(module)], module, here))
