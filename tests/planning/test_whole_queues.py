@@ -19,9 +19,9 @@ from autotune.planning.view import (
     JobView,
     Kind,
     MachineResources,
-    Plan,
     RunningView,
     StageId,
+    StagePlan,
     StageView,
     TaskView,
 )
@@ -146,7 +146,7 @@ class World:
             self._end(busy.view)
         return True
 
-    def _planned(self, views: list[JobView], held: list[RunningView]) -> Plan:
+    def _planned(self, views: list[JobView], held: list[RunningView]) -> StagePlan:
         before = copy.deepcopy((views, held, self.machine))
         planned = planner.plan(views, held, self.machine, policy=get(self.policy))
         assert (views, held, self.machine) == before
@@ -163,7 +163,7 @@ class World:
         searching = sum(stage.count for stage in running if stage.id.job == job.id and stage.kind == "search")
         return searching + sum(stage.candidates for stage in job.live_stages if stage.kind in ("build", "measure"))
 
-    def _check(self, views: list[JobView], planned: Plan) -> None:
+    def _check(self, views: list[JobView], planned: StagePlan) -> None:
         held = [busy.view for busy in self.busy]
         self._check_cpus(held)
         self._check_keys(held)
