@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -17,11 +18,12 @@ from autotune.tvm_backend.isa.choice import dot_instructions
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import PAIR
+from autotune.tvm_backend.operators.chunked_product import Grouping
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.packing.inlining import Node, ProductNode
 from autotune.tvm_backend.packing.weights import by_group, filled, in_words
-from autotune.tvm_backend.types import Call, Expr, Var
+from autotune.tvm_backend.types import Call, Expr, TensorExpr, Var
 
 Array = npt.NDArray[Any]
 _FEW_CHANNELS = 4
@@ -70,10 +72,17 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
         sums = partial(kernels.sums_of_pixels, window=window, wide=wide, instructions=instructions)
         return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
-    sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
-    return ProductNode(
-        "bfloat16_conv2d", lambda: (graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums
-    ), True
+
+    def operands() -> tuple[Expr, Expr]:
+        return graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)
+
+    return ProductNode("bfloat16_conv2d", operands, _sums(graph, window)), True
+
+
+def _sums(graph: PackedGraph, window: Window, grouping: Grouping | None = None) -> Callable[..., TensorExpr]:
+    """What makes the sums of a product from its operands, by the instructions of the target."""
+    instructions = dot_instructions(graph.target, "bfloat16")
+    return partial(kernels.sums_of_convolution, window=window, instructions=instructions, grouping=grouping)
 
 
 def _in_groups(graph: PackedGraph, call: Call) -> ProductNode:
@@ -86,8 +95,7 @@ def _in_groups(graph: PackedGraph, call: Call) -> ProductNode:
     chunks = -(-static_shape(data)[1] // LANES)
     values, grouping = by_group(filled(weight.value.numpy(), 0, LANES), outer, LANES, chunks)
     packed = relax.const(_packed_weight(values, LANES), DTYPE)
-    instructions = dot_instructions(graph.target, "bfloat16")
-    sums = partial(kernels.sums_of_convolution, window=Window.of(call), instructions=instructions, grouping=grouping)
+    sums = _sums(graph, Window.of(call), grouping)
     return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
 
 
@@ -120,10 +128,8 @@ class _Line:
     def product(self, graph: PackedGraph, data: Var, weight: Array) -> ProductNode:
         step = self.window.strides[1] * self.shape[1] // PAIR
         window = replace(self.window, strides=(self.window.strides[0], step), padding=(0, 0, 0, 0))
-        instructions = dot_instructions(graph.target, "bfloat16")
-        sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
         packed = relax.const(_packed_weight(self._rows_of(weight), PAIR), DTYPE)
-        return ProductNode("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), sums)
+        return ProductNode("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), _sums(graph, window))
 
     def _rows_of(self, weight: Array) -> Array:
         """Weights (O, C, KH, KW) as (O, 2, KH, pairs)."""
@@ -176,9 +182,7 @@ def matmul(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if not graph.has_layout(data, is_image=False):
         return None
     packed = relax.const(_packed_weight(weight.T[:, :, None, None], LANES), DTYPE)
-    sums = partial(
-        kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target, "bfloat16")
-    )
+    sums = _sums(graph, Window((1, rows)))
     return ProductNode("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
 
 
@@ -205,7 +209,5 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         packed = (batch, columns // LANES, 1, 1, inner // LANES, LANES // PAIR, LANES, PAIR)
         return image, graph.emit(relax.op.reshape(pairs, packed))
 
-    sums = partial(
-        kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target, "bfloat16")
-    )
+    sums = _sums(graph, Window((1, rows)))
     return ProductNode("bfloat16_batch_matmul", operands, sums), False
