@@ -129,17 +129,13 @@ def _written(value: PrimExpr, dtype: str) -> PrimExpr:
 
 
 def pack_program(shape: Shape, lanes: int) -> PrimFunc:
-    """Return the program that makes an image of float32 (N, C, H, W)."""
-    batch, channels, height, width = shape
-    data = te.placeholder(shape, "float32", "data")
-    chunks = -(-channels // lanes)
+    """Return the program that makes an image of float32 (N, C, H, W), with zeros in padding lanes."""
+    channels = shape[1]
 
-    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        channel = chunk * lanes + lane
-        value = data[n, tirx.min(channel, channels - 1), y, x]
+    def finish(value: PrimExpr, channel: PrimExpr) -> PrimExpr:
         return from_float(value if channels % lanes == 0 else tirx.Select(channel < channels, value, 0.0))
 
-    return scheduled([data, te.compute((batch, height, width, chunks, lanes), element, name="result")])
+    return images.pack_program(shape, lanes, finish)
 
 
 def lines_of(shape: Shape, window: Window, pairs: int) -> Shape:

@@ -13,7 +13,14 @@ from autotune.tvm_backend.isa.values import LANES, WORD, ByteTable
 from autotune.tvm_backend.isa.vectors import VECTORS
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES, to_byte
-from autotune.tvm_backend.operators.images import average_program, computed, concat_program, image, scheduled
+from autotune.tvm_backend.operators.images import (
+    average_program,
+    computed,
+    concat_program,
+    image,
+    pack_program,
+    scheduled,
+)
 from autotune.tvm_backend.operators.integer_product import added
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, TensorExpr
@@ -104,17 +111,13 @@ def _permuted_table_kernel(shape: Sequence[int], instructions: ByteTable) -> Pri
 
 def quantise_kernel(shape: Sequence[int], lanes: int) -> PrimFunc:
     """The program that makes an image of floats (N, C, H, W). Its constants are the scale and the zero point."""
-    batch, channels, height, width = shape
-    data = te.placeholder(tuple(shape), "float32", "data")
     constants = floats(2, "constants")
-    chunks = -(-channels // lanes)
 
-    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        channel = chunk * lanes + lane
-        value = data[n, tirx.min(channel, channels - 1), y, x] / constants[0]
-        return to_byte(value, constants[1], tirx.const(0.0, "float32"), tirx.const(255.0, "float32"))
+    def finish(value: PrimExpr, _channel: PrimExpr) -> PrimExpr:
+        low, high = (tirx.const(limit, "float32") for limit in (0.0, 255.0))
+        return to_byte(value / constants[0], constants[1], low, high)
 
-    return scheduled([data, constants, computed((batch, height, width, chunks, lanes), element)])
+    return pack_program(shape, lanes, finish, [constants])
 
 
 def quantise_pixels_kernel(shape: Sequence[int], padding: Sequence[int]) -> PrimFunc:

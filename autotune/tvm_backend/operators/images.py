@@ -34,6 +34,26 @@ def image(shape: Shape, dtype: str, name: str = "data") -> TensorExpr:
     return te.placeholder(tuple(shape), dtype, name)
 
 
+def pack_program(shape: Shape, lanes: int, finish: Finish, operands: Sequence[TensorExpr] = ()) -> PrimFunc:
+    """The program that makes an image in chunks of floats (N, C, H, W).
+
+    Args:
+        shape: That of the floats.
+        lanes: Channels of a chunk.
+        finish: Makes an element of a float and the number of its channel. Padding lanes have numbers from C on, and the
+            last channel's floats.
+        operands: What it reads beside them.
+    """
+    batch, channels, height, width = shape
+    data = image(shape, "float32")
+
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        channel = chunk * lanes + lane
+        return finish(data[n, tirx.min(channel, channels - 1), y, x], channel)
+
+    return scheduled([data, *operands, computed((batch, height, width, -(-channels // lanes), lanes), element)])
+
+
 def slice_program(shape: Shape, first: int, count: int, dtype: str) -> PrimFunc:
     """The program that copies so many chunks of channels of an image, from one on."""
     data = image(shape, dtype)
