@@ -87,7 +87,7 @@ class Rewriter:
         """Replace all expressions for an old variable by a new one."""
         raise NotImplementedError
 
-    def _known(self) -> dict[str, Any]:
+    def _local_copies(self) -> dict[str, Any]:
         """Return copies of what `local` names, and of the dictionaries of forms in it."""
         return {
             name: {key: dict(item) if isinstance(item, dict) else item for key, item in getattr(self, name).items()}
@@ -152,13 +152,13 @@ class Rewriter:
             for binding in block.bindings:
                 self.bind(binding.var, self.plain(binding.var))
             return
-        before = self._known()
+        before = self._local_copies()
         with self.builder.dataflow():
             self._bindings(block)
             visible = [item.var for item in block.bindings if not isinstance(item.var, relax.DataflowVar)]
             made = [self.builder.emit_output(self.plain(var), var.name) for var in visible]
-        for name, known in before.items():
-            setattr(self, name, known)
+        for name, expressions in before.items():
+            setattr(self, name, expressions)
         for var, output in zip(visible, made, strict=True):
             self.bind(var, output)
 

@@ -64,8 +64,8 @@ def _places(schedule: Schedule, block: BlockRV, vector: LoopRV) -> Iterator[_Pla
 def _evaluated(expr: PrimExpr, values: Mapping[PrimExpr, _Places | None]) -> _Places | None:
     """Return what an index is for all values of a variable; None if it depends on data."""
     index = Index.read(expr, {})
-    known = {variable: value for variable, value in values.items() if value is not None}
+    given = {variable: value for variable, value in values.items() if value is not None}
     try:
-        return None if index is None else np.asarray(index.value(known))
+        return None if index is None else np.asarray(index.value(given))
     except KeyError:  # a variable whose values are not known
         return None
