@@ -285,6 +285,7 @@ def _spec(
         quantisation=imported.quantisation or submission.quantisation,
         own_error=imported.own_error,
         state=imported.state,
+        open_batches=imported.open_batches,
         seal=seal_of(options.on_end, imported.tasks),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,7 +15,7 @@ from autotune.plans.plan import NOTHING, Plan, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage import formats
 from autotune.storage.atomic import publish_bytes
-from autotune.storage.formats import Entry, KeptValue, ShapeBinding
+from autotune.storage.formats import Entry, KeptValue, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
@@ -47,6 +47,7 @@ class _Imported:
     shapes: ShapeBinding
     inputs: tuple[InputSpec, ...]
     tasks: list[Task]
+    open_batches: tuple[OpenBatch, ...]
     alternatives: Alternatives | None = None
 
 
@@ -86,6 +87,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         quantisation=quantisation,
         precision=precision,
         state=source.state,
+        open_batches=imported[0].open_batches,
     )
 
 
@@ -165,7 +167,9 @@ class _Importer:
             tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
-        return _Imported(shapes, tuple(model.inputs), tasks, alternatives)
+        named = {batch.dim: 1 for batch in model.open_batches if batch.dim}
+        shapes = replace(shapes, dims=shapes.dims | named)  # as if it had been given
+        return _Imported(shapes, tuple(model.inputs), tasks, model.open_batches, alternatives)
 
     def _prepared(self, model: Model, plan: Plan) -> IRModule:
         asked = self._request
@@ -293,7 +297,8 @@ class _ExportedProgram:
         overrides = {item.name: item for item in shapes.inputs}
         with scratch_folder("program") as folder:
             fixed = Path(folder) / "model.pt2" if job is None else job.program
-            return import_program(fixed, write_fixed(self._path, overrides, shapes.dims, fixed), shown=self._path)
+            inputs, batches = write_fixed(self._path, overrides, shapes.dims, fixed)
+            return replace(import_program(fixed, inputs, shown=self._path), open_batches=batches)
 
     def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
         raise _no_quantisation(self._path, "a PyTorch program")

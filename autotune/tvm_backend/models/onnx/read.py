@@ -15,7 +15,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from autotune.errors import ModelError, OperatorRefused, first_line
 from autotune.options import Constant, InputSpec
-from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
+from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, open_batches, resolve
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
 from autotune.tvm_backend.models.onnx.operators.inline import take_decided
@@ -62,13 +62,14 @@ def read_model(
     graph = widen(proto) if has_halves(proto) and not gpu else proto
     with _about(path):
         graph = graph if is_large(graph) else lower_powers(graph)
+    batches = open_batches(_open_inputs(path, proto), overrides, dims or {})
     if not values and not is_unfinished(graph) and is_lowered(graph, unroll=gpu):
         with contextlib.suppress(ModelError):
-            return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph)
+            return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph, batches)
     with _about(path):
         rewritten, refused = _rewritten(graph, inputs, unroll=gpu)
     try:
-        return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
+        return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten, batches)
     except ModelError as error:
         if refused is None or isinstance(error.__cause__, NotImplementedError):
             raise
@@ -156,9 +157,12 @@ def resolve_inputs(
     path: Path, proto: ModelProto, overrides: Mapping[str, InputSpec], dims: Mapping[str, int] | None = None
 ) -> tuple[InputSpec, ...]:
     """The inputs in the order of the graph, every dimension known. Arguments and errors are those of `resolve`."""
+    return resolve(path, _open_inputs(path, proto), overrides, dims or {})
+
+
+def _open_inputs(path: Path, proto: ModelProto) -> list[OpenInput]:
     constants = {item.name for item in proto.graph.initializer}
-    free = [_open_input(path, item) for item in proto.graph.input if item.name not in constants]
-    return resolve(path, free, overrides, dims or {})
+    return [_open_input(path, item) for item in proto.graph.input if item.name not in constants]
 
 
 def _open_input(path: Path, item: ValueInfoProto) -> OpenInput:

@@ -47,7 +47,7 @@ def agree(path: Path, *arrays: Any, **dims: int) -> list[Any]:
     from autotune.tvm_backend.export.compilation import compile_untuned
 
     to = path.with_name("fixed.pt2")
-    inputs = write_fixed(path, {}, dims, to)
+    inputs, _ = write_fixed(path, {}, dims, to)
     assert [(item.shape, item.dtype) for item in inputs] == [(item.shape, str(item.dtype)) for item in arrays]
     model = import_program(to, inputs)
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
@@ -148,6 +148,6 @@ def test_an_operator_that_tvm_lacks_is_named(torch: Any, tmp_path: Path) -> None
             return torch.linalg.eigvalsh(x)
 
     torch.export.save(torch.export.export(Lacking(), (torch.eye(3),)), tmp_path / "model.pt2")
-    inputs = write_fixed(tmp_path / "model.pt2", {}, {}, tmp_path / "fixed.pt2")
+    inputs, _ = write_fixed(tmp_path / "model.pt2", {}, {}, tmp_path / "fixed.pt2")
     with pytest.raises(ModelError, match=r"model\.pt2 cannot be imported.*eigh"):
         import_program(tmp_path / "fixed.pt2", inputs, shown=tmp_path / "model.pt2")
