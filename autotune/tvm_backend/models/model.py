@@ -70,13 +70,15 @@ def resolve(
     free: Sequence[OpenInput],
     overrides: Mapping[str, InputSpec],
     dims: Mapping[str, int],
+    batches: Sequence[OpenBatch] = (),
     examples: Mapping[str, int] | None = None,
 ) -> tuple[InputSpec, ...]:
-    """The inputs in the order of `free`, every dimension known. Open batches are 1, see `open_batches`.
+    """The inputs in the order of `free`, every dimension known.
 
     Args:
         overrides: Shapes (and types) by the name of the input; an empty dtype keeps the model's.
         dims: Sizes of open dimensions by their names.
+        batches: Open batches that are taken as 1, see `open_batches`.
         examples: Sizes to advise for open dimensions by their names; others are guessed.
 
     Raises:
@@ -84,8 +86,8 @@ def resolve(
         ModelError: An input or a dimension that was named does not exist.
     """
     _check_names(path, free, overrides, dims)
-    batches = {item.input: item.shape for item in open_batches(free, overrides, dims)}
-    named = [_named(item, dims, batches.get(item.name)) for item in free]
+    with_batch = {item.input: item.shape for item in batches}
+    named = [_named(item, dims, with_batch.get(item.name)) for item in free]
     open_ = [item for item in named if item.fixed is None and item.name not in overrides]
     if open_:
         raise _open_shapes(path, open_, dict(examples or {}))

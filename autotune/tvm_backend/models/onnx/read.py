@@ -157,7 +157,8 @@ def resolve_inputs(
     path: Path, proto: ModelProto, overrides: Mapping[str, InputSpec], dims: Mapping[str, int] | None = None
 ) -> tuple[InputSpec, ...]:
     """The inputs in the order of the graph, every dimension known. Arguments and errors are those of `resolve`."""
-    return resolve(path, _open_inputs(path, proto), overrides, dims or {})
+    free = _open_inputs(path, proto)
+    return resolve(path, free, overrides, dims or {}, open_batches(free, overrides, dims or {}))
 
 
 def _open_inputs(path: Path, proto: ModelProto) -> list[OpenInput]:

@@ -65,7 +65,7 @@ def fix_inputs(
         free = _free(path, program, shapes, sizes)
     except ValueError as error:
         raise ModelError(f"{path}: a size of an input is computed in a way that is not supported: {error}") from error
-    inputs = resolve(path, free, overrides, {}, _examples(shapes))
+    inputs = resolve(path, free, overrides, {}, examples=_examples(shapes))
     for item, before in zip(inputs, free, strict=True):
         _check_shape(path, item, before)
     _check_ranges(path, program, sizes)
