@@ -27,6 +27,7 @@ from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import Entry, KeptValue, Kind, OpenBatch, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.quantisation import Quantisation
 
 _CHUNK_BYTES = 65536
@@ -220,6 +221,7 @@ class ImportAnswer:
         precision: what it is computed in.
         state: what it keeps from run to run.
         open_batches: those that nobody gave a size.
+        digest: of its files; None if nothing was written.
     """
 
     target: dict[str, Any]
@@ -236,6 +238,7 @@ class ImportAnswer:
     precision: Precision = "fp32"
     state: tuple[KeptValue, ...] = ()
     open_batches: tuple[OpenBatch, ...] = ()
+    digest: ModelDigest | None = None
 
 
 @dataclass(frozen=True)
@@ -344,22 +347,9 @@ class WorkFailed:
 
 
 Message = (
-    RunStage
-    | KillStage
-    | StageBegan
-    | Ready
-    | Fatal
-    | StageReport
-    | ClusterNodes
-    | ImportRequest
-    | ImportAnswer
-    | ExportRequest
-    | ExportAnswer
-    | PlanRequest
-    | PlanAnswer
-    | ProgressStep
-    | WorkFailed
-)
+    RunStage | KillStage | StageBegan | Ready | Fatal | StageReport | ClusterNodes | ImportRequest | ImportAnswer
+    | ExportRequest | ExportAnswer | PlanRequest | PlanAnswer | ProgressStep | WorkFailed
+)  # fmt: skip
 
 _TYPES: dict[str, type[Message]] = {
     "run": RunStage,

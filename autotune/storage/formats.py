@@ -19,6 +19,7 @@ from autotune.options import InputSpec, JobOptions, Precision
 from autotune.reasons import Reason, used_parameters
 from autotune.schema import moment, number, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.quantisation import Quantisation
 
 Kind = Literal["search", "build", "measure", "train", "choose", "compile", "confirm"]
@@ -108,7 +109,7 @@ class JobSpec(JobOptions):
     model is quantised then. `own_error` says for each set of shapes how far the outputs of the model's own runtime are
     from each other, relative to the largest value: without optimisations, on other threads, for inputs that differ in
     the last bit. `state` is what the model keeps from run to run. `open_batches` are those that were taken as 1; its
-    shapes say so as if that had been given.
+    shapes say so as if that had been given. `digest` is that of the files as submitted.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -138,6 +139,7 @@ class JobSpec(JobOptions):
     own_error: tuple[Annotated[float, number(0.0)], ...] = ()
     state: tuple[KeptValue, ...] = ()
     open_batches: tuple[OpenBatch, ...] = ()
+    digest: ModelDigest | None = None
     seal: str = ""
 
     @property

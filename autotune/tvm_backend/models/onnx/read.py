@@ -25,7 +25,7 @@ from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfin
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
 from autotune.tvm_backend.passes.constants import drop_empty_parts
-from autotune.tvm_backend.types import IRModule, ModelProto, ValueInfoProto
+from autotune.tvm_backend.types import GraphProto, IRModule, ModelProto, TensorProto, ValueInfoProto
 
 
 def read_model(
@@ -136,6 +136,13 @@ def parse_file(path: Path) -> ModelProto:
     Raises:
         ModelError: As for `read_model`.
     """
+    proto = parse_graph(path)
+    load_weights(path, proto)
+    return proto
+
+
+def parse_graph(path: Path) -> ModelProto:
+    """The ONNX graph in a file, without the weights that it keeps in other files. Errors are those of `read_model`."""
     try:
         proto = onnx.load(str(path), load_external_data=False)
     except OSError as error:
@@ -143,14 +150,35 @@ def parse_file(path: Path) -> ModelProto:
     except (DecodeError, ValueError) as error:
         formats = "autotune reads ONNX, TensorFlow Lite, and what torch.export.save wrote"
         raise ModelError(f"{path} is not an ONNX file, or is cut short; {formats}") from error
+    if not proto.graph.node:
+        raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
+    return proto
+
+
+def weight_files(proto: ModelProto) -> list[str]:
+    """The paths of the files that a graph keeps weights in, from its folder."""
+    places = [dict((entry.key, entry.value) for entry in item.external_data) for item in _tensors(proto.graph)]
+    return sorted({place["location"] for place in places if "location" in place})
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """The constants of a graph and of the graphs in it."""
+    yield from graph.initializer
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from _tensors(inner)
+
+
+def load_weights(path: Path, proto: ModelProto) -> None:
+    """Put the weights into a graph that it keeps in other files. Errors are those of `read_model`."""
     try:
         load_external_data_for_model(proto, str(path.parent))
     except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:  # RuntimeError: of C++
         advice = "put the file that it names beside it, as a whole"
         raise ModelError(f"{path} keeps weights in another file: {first_line(error)}; {advice}") from error
-    if not proto.graph.node:
-        raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
-    return proto
 
 
 def resolve_inputs(
