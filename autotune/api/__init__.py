@@ -15,8 +15,26 @@ Importing this package loads neither TVM nor NumPy. Every error is an `AutotuneE
 
 from __future__ import annotations
 
-from autotune.api.exported import Exported
+from typing import TYPE_CHECKING, Any
+
+from autotune.api.exported import Exported, load
 from autotune.api.job import Job, Progress
 from autotune.api.queue import jobs, open_job, submit, tune
+from autotune.errors import MachineProblem
 
-__all__ = ["Exported", "Job", "Progress", "jobs", "open_job", "submit", "tune"]
+if TYPE_CHECKING:
+    from autotune.api.compiled import Compiled, compile
+
+__all__ = ["Compiled", "Exported", "Job", "Progress", "compile", "jobs", "load", "open_job", "submit", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Compiled", "compile"):  # which need PyTorch
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from autotune.api import compiled
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MachineProblem(f"autotune.{name} is for modules of PyTorch, which is not installed") from error
+    return getattr(compiled, name)
