@@ -96,7 +96,7 @@ def test_a_model_of_which_one_byte_changed_does_not_get_the_library(
     model.write_bytes(content.replace(b"net", b"met"))
     session = InferenceSession(model)
     assert factor(session) == BY_MODEL
-    assert session.chosen == "ONNX Runtime: no library was exported for this file"
+    assert session.chosen == "ONNX Runtime: no library was exported for it"
     assert f"{model} runs in ONNX Runtime" in capsys.readouterr().err
 
 

@@ -62,16 +62,19 @@ class Compiled:
         job: The job that it was submitted as; None if it was not.
     """
 
-    def __init__(self, module: Callable[..., Any], library: LoadedModel | None, chosen: str, job: Job | None) -> None:
+    def __init__(self, module: Callable[..., Any], chosen: str, job: Job | None = None) -> None:
         self.module = module
         self.chosen = chosen
         self.job = job
-        self._library = library
+        self._library: LoadedModel | None = None
         self._weights: list[_Weight] = []
+        self._kind: type = tuple
 
-    def watch(self, weights: Sequence[Any]) -> None:
-        """Run the module itself from the first call on at which one of these tensors was changed in place."""
-        self._weights = [_Weight.of(tensor) for tensor in weights]
+    def use(self, library: LoadedModel, program: Any) -> None:
+        """Run a library, until one of the weights of its program is changed in place."""
+        self._library = library
+        self._weights = [_Weight.of(tensor) for tensor in weights_of(program)]
+        self._kind = program.call_spec.out_spec.type or torch.Tensor
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the module. Arguments and results are its own."""
@@ -82,7 +85,8 @@ class Compiled:
             result = self._library(*arrays)
         except BadInput:  # of an index that its table lacks, say: PyTorch takes some, and words its own errors
             return self.module(*inputs)
-        return tuple(map(torch.from_numpy, result)) if isinstance(result, tuple) else torch.from_numpy(result)
+        outputs = map(torch.from_numpy, result if isinstance(result, tuple) else (result,))
+        return next(outputs) if self._kind is torch.Tensor else self._kind(outputs)
 
     def _fits(self, inputs: Sequence[Any]) -> bool:
         assert self._library is not None
@@ -135,9 +139,9 @@ def compile(
     """
     name = type(module).__name__
     if getattr(module, "training", False):
-        return _told(name, Compiled(module, None, "PyTorch: it is in training mode; call eval() before", None))
+        return _told(name, Compiled(module, "PyTorch: it is in training mode; call eval() before"))
     keywords = SubmitKeywords(workspace=workspace, **options) if submit else None
-    return _told(name, _compiled(module, tuple(example_inputs), threads, keywords))
+    return _told(name, _compiled(module, name, tuple(example_inputs), threads, keywords))
 
 
 def backend(graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -173,7 +177,7 @@ class _Deferred:
             return self._graph(*given)
         if self._compiled is None:
             self._weights = weights
-            bound = _Bound(self._graph, self._static, weights)
+            bound = GraphModule(self._graph, self._static, weights)
             self._compiled = compile(bound, inputs, **self._options)
         if any(now is not then for now, then in zip(weights, self._weights, strict=True)):
             return self._graph(*given)
@@ -181,7 +185,7 @@ class _Deferred:
         return result if isinstance(result, (tuple, list)) else (result,)
 
 
-class _Bound(torch.nn.Module):  # type: ignore[misc]
+class GraphModule(torch.nn.Module):  # type: ignore[misc]
     """A graph with its weights, which takes its other inputs."""
 
     def __init__(self, graph: Any, static: Sequence[bool], weights: Sequence[Any]) -> None:
@@ -199,7 +203,7 @@ class _Bound(torch.nn.Module):  # type: ignore[misc]
         return self.graph(*(next(weights) if static else next(rest) for static in self.static))
 
 
-def _compiled(module: Any, inputs: tuple[Any, ...], threads: int, submit: SubmitKeywords | None) -> Compiled:
+def _compiled(module: Any, name: str, inputs: tuple[Any, ...], threads: int, submit: SubmitKeywords | None) -> Compiled:
     try:
         with torch.no_grad():
             program = torch.export.export(module, inputs)
@@ -207,12 +211,12 @@ def _compiled(module: Any, inputs: tuple[Any, ...], threads: int, submit: Submit
     except Exception as error:  # of what the module runs, and of torch
         if submit is not None:
             raise BadInput(f"cannot submit this module: torch.export: {one_line(error)}") from error
-        return Compiled(module, None, f"PyTorch: it cannot be exported: {one_line(error)}", None)
+        return Compiled(module, f"PyTorch: it cannot be exported: {one_line(error)}")
     choice = choose(SoughtModel(digest.bytes, lambda weights: digest, None), threads)
     if choice.folder is None:
-        job = _submitted(program, digest, submit) if submit is not None else None
+        job = _submitted(program, name, digest, submit) if submit is not None else None
         at = "" if job is None else f"; job {job.id} ({job.name}) of {job.workspace.root} tunes it"
-        return Compiled(module, None, f"PyTorch: {choice.reason}{at}", job)
+        return Compiled(module, f"PyTorch: {choice.reason}{at}", job)
     return _with_library(module, program, choice)
 
 
@@ -221,25 +225,24 @@ def _with_library(module: Any, program: Any, choice: Choice) -> Compiled:
     try:
         library = load(choice.folder / LIBRARY, choice.report, int(choice.report["threads"]))
     except AutotuneError as error:
-        return Compiled(module, None, f"PyTorch: {error}", None)
+        return Compiled(module, f"PyTorch: {error}")
     if not _is_flat(program):
-        return Compiled(module, None, "PyTorch: its outputs are not a tensor or a tuple of tensors", None)
-    compiled = Compiled(module, library, choice.reason, None)
-    compiled.watch(weights_of(program))
+        return Compiled(module, "PyTorch: its outputs are not a tensor, or a tuple or list of tensors")
+    compiled = Compiled(module, choice.reason)
+    compiled.use(library, program)
     return compiled
 
 
 def _is_flat(program: Any) -> bool:
-    """Whether a program returns a tensor or a tuple of several: what `Compiled` returns."""
+    """Whether a program returns a tensor, or a tuple or list of them: what `Compiled` returns."""
     spec = program.call_spec.out_spec
-    leaves = spec.num_leaves
-    return bool(spec.is_leaf() or (spec.type is tuple and leaves == spec.num_children and leaves > 1))
+    return bool(spec.is_leaf() or (spec.type in (tuple, list) and spec.num_leaves == spec.num_children))
 
 
-def _submitted(program: Any, digest: ModelDigest, keywords: SubmitKeywords) -> Job:
+def _submitted(program: Any, name: str, digest: ModelDigest, keywords: SubmitKeywords) -> Job:
     """Return the job of a program: that of an earlier run, or a new one."""
     same = [job for job in jobs(keywords.workspace) if read_spec(job.paths).digest == digest]
-    return same[-1] if same else submit_program(program, digest, keywords)
+    return same[-1] if same else submit_program(program, name, digest, keywords)
 
 
 def _told(name: str, compiled: Compiled) -> Compiled:

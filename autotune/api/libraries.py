@@ -89,7 +89,7 @@ def choose(model: SoughtModel, threads: int) -> Choice:
     """
     made = list(_made_of(model))
     if not made:
-        return Choice(None, {}, "no library was exported for this file")
+        return Choice(None, {}, "no library was exported for it")
     faults = [fault(folder, origin, threads) for folder, _, origin in made]
     fitting = [item for item, why in zip(made, faults, strict=True) if not why]
     if not fitting:

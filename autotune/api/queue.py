@@ -109,11 +109,11 @@ def _submit(model: str | Path | Any, keywords: SubmitKeywords) -> Job:
     return Job(root, root.job(spec.id, spec.name))
 
 
-def submit_program(program: Any, digest: ModelDigest, keywords: SubmitKeywords) -> Job:
-    """Submit what `torch.export.export` returned; its library is found by this digest. Errors are those of `submit`."""
+def submit_program(program: Any, name: str, digest: ModelDigest, keywords: SubmitKeywords) -> Job:
+    """Submit what `torch.export.export` returned of a module of this name. Errors are those of `submit`."""
     root = open_workspace(Path(keywords.workspace))
     with _file(program) as path:
-        submission = Submission(path, keywords, digest=digest)
+        submission = Submission(path, keywords, origin=name, digest=digest)
         spec = submit_job(root, load_config(root.config), submission, keywords.progress)
     return Job(root, root.job(spec.id, spec.name))
 

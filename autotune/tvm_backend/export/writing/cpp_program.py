@@ -1,6 +1,7 @@
 """Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
-`main.cc`, `machine.h` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
+`autotune.h`, `machine.h`, `main.cc` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
+`autotune.h` is for programs of the user's own; `main.cc` is one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from autotune.options import InputSpec
 
 FOLDER = "cpp"
 MACHINE = "machine.h"  # which the program of the C++ source has, too
-STATIC = ("main.cc", MACHINE, "CMakeLists.txt")
+STATIC = ("main.cc", "autotune.h", MACHINE, "CMakeLists.txt")
 HEADER = "model.h"
 _HEADER = """\
 // The inputs and outputs of the model {comment}. Made by autotune {version}.

@@ -9,6 +9,11 @@
 #include <sys/syscall.h>
 #endif
 
+// What is done with the line that says what the machine lacks. It may throw, and must not return.
+#ifndef MACHINE_REFUSE
+#define MACHINE_REFUSE(line) (std::fprintf(stderr, "%s\n", line), std::exit(2))
+#endif
+
 namespace machine {
 
 // Returns whether a line has a word. Words are separated by spaces.
@@ -33,7 +38,8 @@ inline bool read_flags(char* line, int bytes) {
 
 // Refuses a CPU that lacks some of `instructions`, which are separated by spaces and named as the kernel names them.
 inline void check_cpu(const char* instructions) {
-  static char flags[1 << 14], wanted[1 << 10], missing[1 << 10];
+  static char flags[1 << 14], wanted[1 << 10], missing[1 << 10], refusal[1 << 11];
+  missing[0] = '\0';
   if (!read_flags(flags, sizeof flags)) return;
   std::snprintf(wanted, sizeof wanted, "%s", instructions);
   for (char* word = std::strtok(wanted, " "); word != nullptr; word = std::strtok(nullptr, " ")) {
@@ -42,26 +48,27 @@ inline void check_cpu(const char* instructions) {
     std::strcat(missing, word);
   }
   if (missing[0] == '\0') return;
-  std::fprintf(stderr,
-               "the model was compiled for a CPU with %s, which this one lacks; tune and export it on such a machine\n",
-               missing);
-  std::exit(2);
+  std::snprintf(refusal, sizeof refusal,
+                "the model was compiled for a CPU with %s, which this one lacks; tune and export it on such a machine",
+                missing);
+  MACHINE_REFUSE(refusal);
 }
 
 // Refuses to go on without the tiles of AMX; `error` is the number of the error with which the system refused them.
 inline void check_tiles(int error) {
   if (error == 0) return;
+  static char refusal[1 << 10];
   if (error == ENOSPC) {
-    std::fprintf(stderr,
-                 "a thread of this process has an alternate signal stack (sigaltstack) that is too small for the tiles of"
-                 " AMX; load the library before that stack is set, or set one of 64 KiB\n");
+    std::snprintf(refusal, sizeof refusal,
+                  "a thread of this process has an alternate signal stack (sigaltstack) that is too small for the tiles"
+                  " of AMX; load the library before that stack is set, or set one of 64 KiB");
   } else {
-    std::fprintf(stderr,
-                 "the system refuses the tiles of AMX to this process (%s); allow arch_prctl and use Linux 5.16 or later,"
-                 " or export the model for a CPU without them\n",
-                 std::strerror(error));
+    std::snprintf(refusal, sizeof refusal,
+                  "the system refuses the tiles of AMX to this process (%s); allow arch_prctl and use Linux 5.16 or"
+                  " later, or export the model for a CPU without them",
+                  std::strerror(error));
   }
-  std::exit(2);
+  MACHINE_REFUSE(refusal);
 }
 
 // Asks the system to keep the tiles of AMX for all threads. It then refuses signal stacks that are too small for them.
