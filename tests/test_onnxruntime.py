@@ -268,13 +268,13 @@ def test_other_names_of_the_module_are_those_of_onnx_runtime() -> None:
     assert "RunOptions" in dir(door) and issubclass(SessionOptions, onnxruntime.SessionOptions)
 
 
-def test_a_library_runs_without_the_compiler_of_tvm(model: Path) -> None:
+def test_a_library_runs_without_loading_the_compiler_of_tvm_or_torch(model: Path) -> None:
     program = f"""
 import sys, numpy
 from autotune.onnxruntime import InferenceSession
 session = InferenceSession({str(model)!r})
 session.run(None, {{"x": numpy.ones((1, 8), numpy.float32), "rate": numpy.array(16000)}})
-assert "tvm" not in sys.modules
+assert "tvm" not in sys.modules and "torch" not in sys.modules
 print(session.chosen)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
