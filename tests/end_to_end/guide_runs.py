@@ -163,6 +163,13 @@ GUIDES = (
         slow=True,
     ),
     Guide(
+        "docs/guides/onnxruntime.md",
+        names={"resnet18": "tiny_cnn"},
+        changes={"autotune export": 'XDG_DATA_HOME="$PWD/data" {}; test -s data/autotune/libraries/*.json'},
+        tuned=True,
+        slow=True,
+    ),
+    Guide(
         "docs/guides/source.md",
         changes={
             "cmake": "autotune export tiny_cnn --output lib/ --source; {}",
