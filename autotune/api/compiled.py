@@ -215,8 +215,8 @@ def _compiled(module: Any, name: str, inputs: tuple[Any, ...], threads: int, sub
     choice = choose(SoughtModel(digest.bytes, lambda weights: digest, None), threads)
     if choice.folder is None:
         job = _submitted(program, name, digest, submit) if submit is not None else None
-        at = "" if job is None else f"; job {job.id} ({job.name}) of {job.workspace.root} tunes it"
-        return Compiled(module, f"PyTorch: {choice.reason}{at}", job)
+        queued = "" if job is None else f"; job {job.id} ({job.name}) of {job.workspace.root} tunes it"
+        return Compiled(module, f"PyTorch: {choice.reason}{queued}", job)
     return _with_library(module, program, choice)
 
 

@@ -103,11 +103,11 @@ def choose(model: SoughtModel, threads: int) -> Choice:
 def fault(folder: Path, origin: Origin, threads: int) -> str:
     """Return why a library is not to be used in this process, or should not be; empty if it may."""
     try:
-        found = next(filter(None, (intruder(folder / name) for name in (LIBRARY, REPORT))), "")
+        open_to = next(filter(None, (intruder(folder / name) for name in (LIBRARY, REPORT))), "")
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
-    if found:
-        return found
+    if open_to:
+        return open_to
     if origin.target.kind != "llvm" or origin.cpu is None:
         return "it is not for the CPU of this machine"
     if origin.cpu != cpu_model():
@@ -124,7 +124,7 @@ def fault(folder: Path, origin: Origin, threads: int) -> str:
 
 def _made_of(model: SoughtModel) -> Iterator[tuple[Path, dict[str, Any], Origin]]:
     """Yield the folders of the libraries that were made of a model, with their reports."""
-    known: dict[tuple[str, ...], ModelDigest] = {}
+    digests: dict[tuple[str, ...], ModelDigest] = {}
     for folder in dict.fromkeys((*_beside(model.beside), *registered(model.bytes))):
         with suppress(AutotuneError, InvalidData, OSError):
             report = read_report(folder)
@@ -132,9 +132,9 @@ def _made_of(model: SoughtModel) -> Iterator[tuple[Path, dict[str, Any], Origin]
             if origin.digest is None or origin.digest.bytes != model.bytes:
                 continue
             weights = tuple(origin.digest.weights)
-            if weights not in known:
-                known[weights] = model.digest(weights)
-            if known[weights] == origin.digest:
+            if weights not in digests:
+                digests[weights] = model.digest(weights)
+            if digests[weights] == origin.digest:
                 yield folder, report, origin
 
 

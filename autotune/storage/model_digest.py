@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Annotated
 
 from autotune.regular_file import open_regular
-from autotune.schema import text, whole_number
+from autotune.schema import whole_number
 
 _CHUNK = 1 << 20
-Sha256 = Annotated[str, text("", "^[0-9a-f]{64}$", "a SHA-256 in hexadecimal digits")]
 
 
 @dataclass(frozen=True)
 class ModelDigest:
-    """What is known of the content of a model.
+    """What is known of the content of a model. Digests are SHA-256 in hexadecimal digits.
 
     Attributes:
         bytes: The size of its file.
@@ -26,8 +25,8 @@ class ModelDigest:
     """
 
     bytes: Annotated[int, whole_number(0)]
-    sha256: Sha256
-    weights: dict[str, Sha256] = field(default_factory=dict)
+    sha256: str
+    weights: dict[str, str] = field(default_factory=dict)
 
 
 def digest_of(path: Path, weights: Iterable[str] = ()) -> ModelDigest:

@@ -112,7 +112,7 @@ def _digest(path: Path, before: Mapping[str, Stamp | None]) -> ModelDigest:
         digest = digest_of(path, [name for name in before if name != path.name])
     except OSError as error:
         raise ModelError(f"cannot read {path} again: {error.strerror}") from error
-    if any(_stamp(path.parent / name) != known for name, known in before.items()):
+    if any(_stamp(path.parent / name) != earlier for name, earlier in before.items()):
         raise ModelError(f"{path} was changed while it was read; submit it again")
     return digest
 
