@@ -43,10 +43,8 @@ def described_inputs(proto: ModelProto) -> list[NodeArg] | None:
     """Return the inputs of a model; None if one is of a kind that only ONNX Runtime describes."""
     constants = {item.name for item in proto.graph.initializer}
     items = [(item, _shape(item)) for item in proto.graph.input if item.name not in constants]
-    described = [
-        NodeArg(item.name, _type(item), shape) for item, shape in items if shape is not None and _is_tensor(item)
-    ]
-    return described if len(described) == len(items) else None
+    args = [NodeArg(item.name, _type(item), shape) for item, shape in items if shape is not None and _is_tensor(item)]
+    return args if len(args) == len(items) else None
 
 
 def described_outputs(proto: ModelProto, shape_of: Callable[[int], Shape]) -> list[NodeArg] | None:
