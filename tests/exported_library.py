@@ -46,7 +46,7 @@ def write_library(folder: Path) -> Path:
 
     from autotune.tvm_backend.export.compilation import compile_tuned
     from autotune.tvm_backend.kernels.compile import link_shared
-    from autotune.tvm_backend.lowering.prepare import prepare
+    from autotune.tvm_backend.lowering import prepare
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
     builder = relax.BlockBuilder()
