@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from autotune.api.exported import Exported, load
 from autotune.api.job import Job, Progress
 from autotune.api.queue import jobs, open_job, submit, tune
-from autotune.errors import MachineProblem
 
 if TYPE_CHECKING:
     from autotune.api.compiled import Compiled, compile
@@ -29,12 +28,8 @@ __all__ = ["Compiled", "Exported", "Job", "Progress", "compile", "jobs", "load",
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Compiled", "compile"):  # which need PyTorch
+    if name not in ("Compiled", "compile"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from autotune.api import compiled
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MachineProblem(f"autotune.{name} is for modules of PyTorch, which is not installed") from error
+    from autotune.api import compiled  # here, because it loads NumPy
+
     return getattr(compiled, name)

@@ -8,19 +8,17 @@ A library is found by what the module computes and by its weights, in the regist
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from autotune.api.job import Job
 from autotune.api.libraries import Choice, SoughtModel, choose
-from autotune.api.programs import program_digest, weights_of
 from autotune.api.queue import SubmitKeywords, jobs, submit_program
-from autotune.errors import AutotuneError, BadInput, one_line
+from autotune.errors import AutotuneError, BadInput, MachineProblem, one_line
 from autotune.storage.job_files import read_spec
 from autotune.storage.model_digest import ModelDigest
 from autotune.tvm_backend.export.loaded import LoadedModel, load
@@ -72,12 +70,18 @@ class Compiled:
 
     def use(self, library: LoadedModel, program: Any) -> None:
         """Run a library, until one of the weights of its program is changed in place."""
+        import torch
+
+        from autotune.api.programs import weights_of
+
         self._library = library
         self._weights = [_Weight.of(tensor) for tensor in weights_of(program)]
         self._kind = program.call_spec.out_spec.type or torch.Tensor
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the module. Arguments and results are its own."""
+        import torch
+
         if self._library is None or named or not self._fits(inputs):
             return self.module(*inputs, **named)
         arrays = [tensor.detach().numpy() for tensor in inputs]
@@ -89,6 +93,8 @@ class Compiled:
         return next(outputs) if self._kind is torch.Tensor else self._kind(outputs)
 
     def _fits(self, inputs: Sequence[Any]) -> bool:
+        import torch
+
         assert self._library is not None
         if getattr(self.module, "training", False) or not all(weight.is_unchanged() for weight in self._weights):
             self._library = None
@@ -105,6 +111,8 @@ def _needs_gradient(tensor: Any) -> bool:
 
 
 def _is_such(tensor: Any, shape: tuple[int, ...], dtype: str) -> bool:
+    import torch
+
     is_here = isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and tensor.layout is torch.strided
     return is_here and tuple(tensor.shape) == shape and str(tensor.dtype) == f"torch.{dtype}"
 
@@ -136,7 +144,10 @@ def compile(
 
     Raises:
         BadInput: `submit` was asked for, and the module or an option cannot be submitted.
+        MachineProblem: PyTorch is not installed.
     """
+    if importlib.util.find_spec("torch") is None:
+        raise MachineProblem("autotune.compile is for modules of PyTorch, which is not installed")
     name = type(module).__name__
     if getattr(module, "training", False):
         return _told(name, Compiled(module, "PyTorch: it is in training mode; call eval() before"))
@@ -152,6 +163,8 @@ def backend(graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, 
         example_inputs: Its inputs; parameters and buffers are among them.
         options: `threads`, `submit`, `workspace` and the options of `autotune.submit`.
     """
+    import torch
+
     places = [node.meta.get("tensor_dict", {}) for node in graph.graph.nodes if node.op == "placeholder"]
     static = [_STATIC in about for about in places]
     if not all(isinstance(item, torch.Tensor) for item in example_inputs):
@@ -171,6 +184,10 @@ class _Deferred:
         self._weights: list[Any] = []
 
     def __call__(self, *given: Any) -> Any:
+        import torch
+
+        from autotune.api.programs import GraphModule
+
         weights = [item for item, static in zip(given, self._static, strict=True) if static]
         inputs = [item for item, static in zip(given, self._static, strict=True) if not static]
         if torch.is_grad_enabled() and any(map(_needs_gradient, given)):
@@ -185,25 +202,11 @@ class _Deferred:
         return result if isinstance(result, (tuple, list)) else (result,)
 
 
-class GraphModule(torch.nn.Module):  # type: ignore[misc]
-    """A graph with its weights, which takes its other inputs."""
-
-    def __init__(self, graph: Any, static: Sequence[bool], weights: Sequence[Any]) -> None:
-        super().__init__()
-        self.graph = graph
-        self.static = static
-        for number, tensor in enumerate(weights):
-            self.register_buffer(f"weight_{number}", tensor)
-        self.count = len(weights)
-        self.eval()
-
-    def forward(self, *inputs: Any) -> Any:
-        rest = iter(inputs)
-        weights = (getattr(self, f"weight_{number}") for number in range(self.count))
-        return self.graph(*(next(weights) if static else next(rest) for static in self.static))
-
-
 def _compiled(module: Any, name: str, inputs: tuple[Any, ...], threads: int, submit: SubmitKeywords | None) -> Compiled:
+    import torch
+
+    from autotune.api.programs import program_digest
+
     try:
         with torch.no_grad():
             program = torch.export.export(module, inputs)

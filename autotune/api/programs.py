@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -66,3 +66,21 @@ def _content(weight: Any) -> bytes:
         raise ModelError(f"it has an object of its own ({type(weight).__name__})")
     flat = weight.detach().cpu().contiguous().reshape(-1)
     return bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+
+
+class GraphModule(torch.nn.Module):  # type: ignore[misc]
+    """A graph with its weights, which takes its other inputs."""
+
+    def __init__(self, graph: Any, static: Sequence[bool], weights: Sequence[Any]) -> None:
+        super().__init__()
+        self.graph = graph
+        self.static = static
+        for number, tensor in enumerate(weights):
+            self.register_buffer(f"weight_{number}", tensor)
+        self.count = len(weights)
+        self.eval()
+
+    def forward(self, *inputs: Any) -> Any:
+        rest = iter(inputs)
+        weights = (getattr(self, f"weight_{number}") for number in range(self.count))
+        return self.graph(*(next(weights) if static else next(rest) for static in self.static))

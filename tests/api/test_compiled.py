@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.errors import BadInput
+from autotune.errors import BadInput, MachineProblem
 from autotune.schema import plain
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import Workspace
@@ -162,3 +162,9 @@ def test_the_backend_of_torch_compile_runs_the_library_of_its_graph(
     assert factor(torch, compiled) == 7
     compiled(torch.ones(1, 8))[0].sum().backward()
     assert float(module.factor.grad) == 8
+
+
+def test_without_pytorch_a_line_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MachineProblem, match="for modules of PyTorch, which is not installed"):
+        autotune.compile(None, ())
