@@ -15,6 +15,23 @@ if TYPE_CHECKING:
     from autotune.tvm_backend.export.loaded import LoadedModel
 
 
+def load(folder: str | Path, threads: int = 0, *, check_weights: bool = False) -> LoadedModel:
+    """Load the library in a folder that an export wrote: `autotune.load("lib/")(x)`.
+
+    Args:
+        folder: The folder.
+        threads: As in `Exported.load`.
+        check_weights: As in `Exported.load`.
+
+    Raises:
+        BadInput: The folder has no exported model, or the library cannot be loaded in this process.
+        DamagedFile: The library or its report is not what was written.
+        DiskProblem: The report cannot be read.
+        MachineProblem: Something that the library needs is missing here.
+    """
+    return Exported.open(folder).load(threads, check_weights=check_weights)
+
+
 @dataclass(frozen=True)
 class Exported:
     """A folder that `export` wrote.

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.errors import BadInput, MachineProblem
+from autotune.errors import AutotuneError, BadInput, MachineProblem
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
+from autotune.tvm_backend.export.host_runtime import load_on_host
 from autotune.tvm_backend.export.loadable import REPORT, Input, read_loadable
 from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.isa import permissions
@@ -58,23 +59,29 @@ def load(
     _check_machine(library, told.instructions)
     if told.library is not None:
         library_file.check(library, told.library, weights=check_weights)
-    import tvm
-    from tvm import relax
-
     on_gpu = told.target.kind == "cuda"
     if on_gpu:
         runtime.load()
-    device = tvm.cuda(0) if on_gpu else tvm.cpu(0)
     try:
-        module = tvm.runtime.load_module(str(library))
-        machine = relax.VirtualMachine(module, device)
+        module, machine, device = _on_gpu(library) if on_gpu else (*load_on_host(library), None)
         model = LoadedModel(machine, device, told.functions)
+    except AutotuneError:
+        raise
     except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
     if threads or "TVM_NUM_THREADS" not in os.environ:
         _limit(module, threads or told.threads)
     return model
+
+
+def _on_gpu(library: Path) -> tuple[RuntimeModule, VirtualMachine, Device]:
+    import tvm
+    from tvm import relax
+
+    device = tvm.cuda(0)
+    module = tvm.runtime.load_module(str(library))
+    return module, relax.VirtualMachine(module, device), device
 
 
 def _limit(module: RuntimeModule, threads: int) -> None:
@@ -108,13 +115,13 @@ class LoadedModel:
         inputs: The shape and the element type of each input of the first entry, by name.
     """
 
-    def __init__(self, machine: VirtualMachine, device: Device, entries: Mapping[str, Sequence[Input]]) -> None:
+    def __init__(self, machine: VirtualMachine, gpu: Device | None, entries: Mapping[str, Sequence[Input]]) -> None:
         self._functions = {name: machine[name] for name in entries}
-        self._device = device
+        self._gpu = gpu
         self._turn = threading.Lock()
         # The kernels of a CUDA graph keep using the workspace of the thread that recorded it, which TVM frees with that
         # thread. So the first calls, which record, are made in a thread that lives as long as the model.
-        self._recorder = ThreadPoolExecutor(1) if str(device.type) == "cuda" else None
+        self._recorder = ThreadPoolExecutor(1) if gpu is not None else None
         self._recorded: set[str] = set()
         self._tensors: dict[str, HostTensors] = {}
         self._rows = {name: {item.name: item.rows for item in inputs if item.rows} for name, inputs in entries.items()}
@@ -153,8 +160,9 @@ class LoadedModel:
     def _on_gpu(self, entry: str, arrays: Sequence[Array]) -> list[Array]:
         import tvm
 
-        result = self._record(entry, [tvm.runtime.tensor(array, device=self._device) for array in arrays])
-        self._device.sync()
+        assert self._gpu is not None
+        result = self._record(entry, [tvm.runtime.tensor(array, device=self._gpu) for array in arrays])
+        self._gpu.sync()
         return [np.asarray(tensor.numpy()) for tensor in tensors_of(result)]
 
     def _record(self, entry: str, tensors: Sequence[DeviceArray]) -> Returned:

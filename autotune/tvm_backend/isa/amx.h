@@ -22,20 +22,21 @@ inline int ask_for_tiles() {
 #endif
 }
 
-// Refuses to go on without the tiles; `error` is what `ask_for_tiles` returned.
+// Refuses to go on without the tiles, by `MACHINE_REFUSE` of machine.h; `error` is what `ask_for_tiles` returned.
 inline void check_tiles(int error) {
   if (error == 0) return;
+  static char refusal[1 << 10];
   if (error == ENOSPC) {
-    std::fprintf(stderr,
-                 "a thread of this process has an alternate signal stack (sigaltstack) that is too small for the tiles of"
-                 " AMX; load the library before that stack is set, or set one of 64 KiB\n");
+    std::snprintf(refusal, sizeof refusal,
+                  "a thread of this process has an alternate signal stack (sigaltstack) that is too small for the tiles"
+                  " of AMX; load the library before that stack is set, or set one of 64 KiB");
   } else {
-    std::fprintf(stderr,
-                 "the system refuses the tiles of AMX to this process (%s); allow arch_prctl and use Linux 5.16 or later,"
-                 " or export the model for a CPU without them\n",
-                 std::strerror(error));
+    std::snprintf(refusal, sizeof refusal,
+                  "the system refuses the tiles of AMX to this process (%s); allow arch_prctl and use Linux 5.16 or"
+                  " later, or export the model for a CPU without them",
+                  std::strerror(error));
   }
-  std::exit(2);
+  MACHINE_REFUSE(refusal);
 }
 
 }  // namespace amx

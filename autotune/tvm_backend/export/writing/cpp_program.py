@@ -1,7 +1,7 @@
 """Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
-`main.cc`, the headers that check the machine and `CMakeLists.txt` are the same for every model. `model.h` describes the
-model.
+`autotune.h`, the headers that check the machine, `main.cc` and `CMakeLists.txt` are the same for every model. `model.h`
+describes the model. `autotune.h` is for programs of the user's own; `main.cc` is one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = "cpp"
 # Headers that the program of the C++ source has, too.
 _PERMISSIONS = tuple(item.permission.header for item in isa.SETS if item.permission is not None)
 CHECKS = ("machine.h", *_PERMISSIONS)
-STATIC = ("main.cc", *CHECKS, "CMakeLists.txt")
+STATIC = ("main.cc", "autotune.h", *CHECKS, "CMakeLists.txt")
 HEADER = "model.h"
 _HEADER = """\
 // The inputs and outputs of the model {comment}. Made by autotune {version}.

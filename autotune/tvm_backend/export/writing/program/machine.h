@@ -4,6 +4,11 @@
 #include <cstdlib>
 #include <cstring>
 
+// What is done with the line that says what the machine lacks. It may throw, and must not return.
+#ifndef MACHINE_REFUSE
+#define MACHINE_REFUSE(line) (std::fprintf(stderr, "%s\n", line), std::exit(2))
+#endif
+
 #include "amx.h"
 
 namespace machine {
@@ -37,7 +42,8 @@ inline bool read_flags(char* line, int bytes) {
 
 // Refuses a CPU that lacks some of `instructions`, which are separated by spaces and named as the kernel names them.
 inline void check_cpu(const char* instructions) {
-  static char flags[1 << 14], wanted[1 << 10], missing[1 << 10];
+  static char flags[1 << 14], wanted[1 << 10], missing[1 << 10], refusal[1 << 11];
+  missing[0] = '\0';
   if (!read_flags(flags, sizeof flags)) return;
   std::snprintf(wanted, sizeof wanted, "%s", instructions);
   for (char* word = std::strtok(wanted, " "); word != nullptr; word = std::strtok(nullptr, " ")) {
@@ -46,10 +52,10 @@ inline void check_cpu(const char* instructions) {
     std::strcat(missing, word);
   }
   if (missing[0] == '\0') return;
-  std::fprintf(stderr,
-               "the model was compiled for a CPU with %s, which this one lacks; tune and export it on such a machine\n",
-               missing);
-  std::exit(2);
+  std::snprintf(refusal, sizeof refusal,
+                "the model was compiled for a CPU with %s, which this one lacks; tune and export it on such a machine",
+                missing);
+  MACHINE_REFUSE(refusal);
 }
 
 inline void check(const char* instructions) {
