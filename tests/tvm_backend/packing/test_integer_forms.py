@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
-from tests.tvm_backend.integer.test_replace import CLASSIFIER, classifier
 
 from ..quantised_nets import Network, outcome
+from .test_integer_network import CLASSIFIER, classifier
 
 _ROUNDED = 1e-6  # of the largest value: floats in another order
 
