@@ -52,7 +52,11 @@ class Cpu(Device):
         return (self.log_kind(), *(replace(self.log_kind(), held=held) for held in get_args(Held)))
 
     def held_by(self, key: str) -> Held | None:
-        """Return where kernels find the constants of a model, of a key of tuning logs; None if they are timed in a loop."""
+        """Return where kernels find the constants of a model; None if they are timed in a loop.
+
+        Args:
+            key: Of the job's tuning logs.
+        """
         key = key.partition(PRIVATE)[0]
         return next((kind.held or None for kind in self.log_kinds() if kind.key == key), None)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from autotune.config import Config
 from autotune.errors import MachineProblem
 from autotune.machine.hardware import cpu_model
-from autotune.storage.device_kind import PRIVATE, DeviceKind
+from autotune.storage.device_kind import PRIVATE, DeviceKind, Held
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace
 
@@ -94,6 +94,14 @@ class Device(ABC):
     def log_kinds(self) -> tuple[DeviceKind, ...]:
         """Return all kinds whose times this machine measures for the target: that of `log_kind` and others."""
         return (self.log_kind(),)
+
+    def held_by(self, key: str) -> Held | None:
+        """Return where kernels find the constants of a model; None if they are timed in a loop, as by default.
+
+        Args:
+            key: Of the job's tuning logs.
+        """
+        return None
 
     def kind_holding(self, size: int) -> DeviceKind:
         """Return what times depend on in a model whose constants have so many bytes; by default not on these."""
