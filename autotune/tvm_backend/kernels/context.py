@@ -68,7 +68,7 @@ class Caches:
         constants = [tensor for place, tensor in enumerate(tensors) if place in self.context.constants]
         if self.context.held == "memory" and constants:
             tvm.get_global_func(_FLUSH)(self._sums, *constants)
-        read = _reader(_threads())
+        read = reader()
         read(self._ring, self._sums)
         for place, tensor in enumerate(tensors):
             if place not in self.context.constants and (view := self._lines(place, tensor)) is not None:
@@ -97,8 +97,12 @@ def _threads() -> int:
 
 
 @lru_cache(maxsize=1)
-def _reader(threads: int) -> Kernel:
-    """Return a kernel that reads a tensor, each thread a part of it, as threads of a model do."""
+def reader() -> Kernel:
+    """Return a kernel that reads a tensor, each thread a part of it, as threads of a model do.
+
+    Compiling it takes a fifth of a second. Processes that are forked from this one have it, too.
+    """
+    threads = te.var("threads", "int64")
     count = te.var("count", "int64")
     data = te.placeholder((threads, count, _LANES), "int32", name="data")
     line = te.reduce_axis((0, count), name="line")

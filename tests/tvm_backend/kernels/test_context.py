@@ -22,8 +22,7 @@ def sizes(monkeypatch):
 def reads(monkeypatch):
     """What the threads read, as shapes, in place of reading it."""
     shapes = []
-    reader = lambda threads: lambda data, _sums: shapes.append(tuple(map(int, data.shape)))  # noqa: E731
-    monkeypatch.setattr(context, "_reader", reader)
+    monkeypatch.setattr(context, "reader", lambda: lambda data, _sums: shapes.append(tuple(map(int, data.shape))))
     return shapes
 
 
@@ -64,11 +63,12 @@ def test_constants_of_a_model_that_no_cache_holds_are_flushed(target, sizes, rea
     assert len(flushed) == 1
 
 
-def test_a_read_is_a_sum_over_all_lines(target):
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_read_is_a_sum_over_all_lines(target, threads):
     import numpy as np
     import tvm
 
-    data = np.arange(2 * 5 * 16, dtype=np.int32).reshape(2, 5, 16)
-    sums = tvm.runtime.empty((2, 16), "int32")
-    context._reader(2)(tvm.runtime.tensor(data), sums)
+    data = np.arange(threads * 5 * 16, dtype=np.int32).reshape(threads, 5, 16)
+    sums = tvm.runtime.empty((threads, 16), "int32")
+    context.reader()(tvm.runtime.tensor(data), sums)
     assert np.array_equal(sums.numpy(), data.sum(axis=1))
