@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from autotune import devices
-from autotune.commands.report import references
-from autotune.commands.report.references import title
+from autotune.commands import references
+from autotune.commands.references import title
 from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
@@ -170,9 +170,8 @@ def _check_exportable(paths: JobPaths, spec: JobSpec, config: Config, source: bo
     if not device.exists:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_drop(paths, spec)
-    if source and not device.is_local_cpu:
-        tuned_for = spec.board or spec.target_kind
-        raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for {tuned_for}")
+    if source and spec.target_kind != "llvm":
+        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {spec.target_kind}")
     if source and spec.entries:
         raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
     if spec.board:

@@ -18,7 +18,7 @@ from autotune.storage.quantisation import Quantisation
 @pytest.mark.parametrize(
     ("target", "options", "says"),
     [
-        ("cuda", {"source": True}, "^--source is for the CPUs of this machine; 0001-net was tuned for cuda$"),
+        ("cuda", {"source": True}, "^--source is for CPUs; 0001-net was tuned for cuda$"),
         (
             "llvm",
             {"untuned": True, "quick": True},

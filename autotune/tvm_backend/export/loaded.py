@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import BadInput, MachineProblem
-from autotune.machine import amx
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.loadable import REPORT, Input, read_loadable
 from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
+from autotune.tvm_backend.isa import permissions
 from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]
@@ -49,7 +49,8 @@ def load(
     Raises:
         BadInput: The library is missing or cannot be loaded in this process.
         DamagedFile: The library or its report is not what was written.
-        MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses the tiles of AMX.
+        MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses what its
+            instructions need, such as the tiles of AMX.
     """
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
@@ -92,8 +93,9 @@ def _check_machine(library: Path, instructions: Sequence[str]) -> None:
             f"cannot load {library}: it was compiled for a CPU with {', '.join(missing)}, which {cpu_model()} lacks;"
             " tune and export the model on such a machine"
         )
-    if amx.FLAG in instructions and (refusal := amx.refusal(amx.ask_for_tiles())):
-        raise MachineProblem(f"cannot load {library}: {refusal}")
+    for permission in permissions(instructions):
+        if refusal := permission.refusal(permission.ask()):
+            raise MachineProblem(f"cannot load {library}: {refusal}")
 
 
 class LoadedModel:

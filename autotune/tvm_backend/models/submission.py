@@ -21,9 +21,9 @@ from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
-from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.expressions import constant_bytes
+from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model

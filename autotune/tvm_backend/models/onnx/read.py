@@ -19,7 +19,7 @@ from autotune.tvm_backend.graph.constants import drop_empty_parts
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
-from autotune.tvm_backend.models.onnx.operators.inline import take_decided
+from autotune.tvm_backend.models.onnx.operators.inline import fold_constant_ifs
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
@@ -194,7 +194,7 @@ def freeze(path: Path, proto: ModelProto, values: Mapping[str, Constant]) -> Mod
         frozen.graph.initializer.append(onnx.numpy_helper.from_array(_constant(path, inputs[name], value), name))
         frozen.graph.input.remove(inputs[name])
     frozen.ir_version = max(frozen.ir_version, 4)
-    take_decided(frozen)
+    fold_constant_ifs(frozen)
     return frozen
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from autotune.errors import BadInput
-from autotune.machine import amx
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.loaded import load
 from autotune.tvm_backend.export.writing import cpp_program
+from autotune.tvm_backend.isa import amx
 from autotune.tvm_backend.load import load_tvm
 
 NAMES = ('x "quoted" \\ ??/ 🎉', "y\t\x07")
@@ -204,13 +204,10 @@ def test_a_library_that_was_cut_short_is_refused(program: Path, tmp_path: Path) 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 @pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL, errno.EPERM])
 def test_the_tiles_of_amx_are_refused_as_in_python(tmp_path: Path, error: int) -> None:
-    (tmp_path / "main.cpp").write_text(f'#include "machine.h"\nint main() {{ machine::check_tiles({error}); }}\n')
-    (header,) = (
-        data
-        for name, data in cpp_program.sources("net", cpp_program.Library("model.so", 1, 1), [], "0")
-        if name == cpp_program.MACHINE
-    )
-    (tmp_path / "machine.h").write_bytes(header)
+    (tmp_path / "main.cpp").write_text(f'#include "machine.h"\nint main() {{ amx::check_tiles({error}); }}\n')
+    for name, data in cpp_program.sources("net", cpp_program.Library("model.so", 1, 1), [], "0"):
+        if name in cpp_program.CHECKS:
+            (tmp_path / name).write_bytes(data)
     subprocess.run(["g++", "-std=c++17", "main.cpp", "-o", "main"], cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
     says = amx.refusal(error)
