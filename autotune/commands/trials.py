@@ -139,8 +139,8 @@ def _kind(workspace: Workspace, key: str) -> DeviceKind | None:
         except StorageError:
             continue
         device = measured_on(key)
-        if spec.target_key == device and (kind := for_target(spec.target).log_kind()).key == device:
-            return kind
+        if spec.target_key == device:
+            return next((kind for kind in for_target(spec.target).log_kinds() if kind.key == device), None)
     return None
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 from autotune.config import Config
 from autotune.devices.device import Device, word
-from autotune.machine.hardware import cpu_model
-from autotune.storage.device_kind import DeviceKind
+from autotune.machine.hardware import allowed_cpus, cache_bytes, cpu_model
+from autotune.storage.device_kind import PRIVATE, DeviceKind, Held
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace
 from autotune.version import TESTED_TVM
+
+# Where the system does not say how large the caches are.
+_L2_BYTES = 2**20
+_L3_BYTES = 2**25
+_FULL = 0.75  # of a cache that a model's constants may take: activations and code are there, too
 
 
 class Cpu(Device):
@@ -39,3 +47,27 @@ class Cpu(Device):
 
     def log_kind(self) -> DeviceKind:
         return DeviceKind(dict(self.target), cpu_model(), TESTED_TVM)
+
+    def log_kinds(self) -> tuple[DeviceKind, ...]:
+        return (self.log_kind(), *(replace(self.log_kind(), held=held) for held in get_args(Held)))
+
+    def held_by(self, key: str) -> Held | None:
+        """Return where kernels find the constants of a model; None if they are timed in a loop.
+
+        Args:
+            key: Of the job's tuning logs.
+        """
+        key = key.partition(PRIVATE)[0]
+        return next((kind.held or None for kind in self.log_kinds() if kind.key == key), None)
+
+    def kind_holding(self, size: int) -> DeviceKind:
+        """Return what times depend on in a model whose constants have so many bytes."""
+        return replace(self.log_kind(), held=nearest_holding(size, int(self.target.get("num-cores", 1))))
+
+
+def nearest_holding(size: int, threads: int) -> Held:
+    """Return the nearest memory of this machine that holds so many bytes for so many threads."""
+    cpus = allowed_cpus()[:threads]
+    if size <= _FULL * (cache_bytes(2, cpus) or threads * _L2_BYTES):
+        return "L2"
+    return "L3" if size <= _FULL * (cache_bytes(3, cpus) or _L3_BYTES) else "memory"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from autotune.config import Config
 from autotune.errors import MachineProblem
 from autotune.machine.hardware import cpu_model
-from autotune.storage.device_kind import PRIVATE, DeviceKind
+from autotune.storage.device_kind import PRIVATE, DeviceKind, Held
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import Workspace
 
@@ -91,8 +91,24 @@ class Device(ABC):
         key = key.partition(PRIVATE)[0]
         return not _DIGEST.search(key) or key in self._keys_here()
 
+    def log_kinds(self) -> tuple[DeviceKind, ...]:
+        """Return all kinds whose times this machine measures for the target: that of `log_kind` and others."""
+        return (self.log_kind(),)
+
+    def held_by(self, key: str) -> Held | None:
+        """Return where kernels find the constants of a model; None if they are timed in a loop, as by default.
+
+        Args:
+            key: Of the job's tuning logs.
+        """
+        return None
+
+    def kind_holding(self, size: int) -> DeviceKind:
+        """Return what times depend on in a model whose constants have so many bytes; by default not on these."""
+        return self.log_kind()
+
     def _keys_here(self) -> set[str]:
-        return {self.log_kind().key}
+        return {kind.key for kind in self.log_kinds()}
 
     def check_here(self, key: str, submitted_on: str = "") -> None:
         """Check that a job's times belong to this machine. Times of different machines must not share a log.

@@ -87,7 +87,7 @@ class _Program:
         }
         self._numbers = list(timed)
         self._kernels = [kernel for kernel, _ in timed.values()]
-        self._costs = [time + kernel.reading_us for kernel, time in timed.values()]
+        self._costs = [time for _, time in timed.values()]
         self._base = set(alternatives.base)
         self._outputs = alternatives.outputs
         self._operators = [name for number in alternatives.base for name in alternatives.kernels[number].named]
@@ -109,7 +109,7 @@ class _Program:
         costs = list(self._costs)
         for place, kernel in enumerate(self._kernels):
             if times and kernel.task in times:
-                costs[place] = times[kernel.task] + kernel.reading_us
+                costs[place] = times[kernel.task]
         tie = _TIE * min(filter(None, costs), default=1.0)
         margins = [0.0 if number in self._base else _MARGIN for number in self._numbers]
         result = milp(

@@ -26,8 +26,6 @@ class Kernel:
         writes: The tensors that it writes.
         task: The hash of its task; empty where its schedule is fixed.
         assumed_us: How long it is assumed to take, in microseconds, where nothing is tuned; None where its task is.
-        reading_us: How long reading its constants from memory takes, in microseconds. In a network they come from
-            there; while a task is measured they are in the caches.
         algorithm: How its convolution or product is computed.
         layout: That of its convolution's result.
         threads: On how many threads it runs at most; None for all.
@@ -38,7 +36,6 @@ class Kernel:
     writes: tuple[str, ...]
     task: str = ""
     assumed_us: float | None = None
-    reading_us: float = 0.0
     algorithm: Algorithm | None = None
     layout: Layout | None = None
     threads: int | None = None

@@ -24,9 +24,11 @@ class CpuBench(TvmBench):
 
     @classmethod
     def load(cls, workspace: Workspace) -> None:
+        from autotune.tvm_backend.kernels.context import reader
         from autotune.tvm_backend.load import load_for_tuning
 
         load_for_tuning("llvm", _triples(workspace))
+        reader()
 
     @property
     def fitness_key(self) -> str:
@@ -42,10 +44,14 @@ class CpuBench(TvmBench):
         return self.stage.spec.target
 
     def open(self, truth: Reference | None) -> OpenTvmDevice:
+        from autotune.tvm_backend.kernels.context import Context
         from autotune.tvm_backend.kernels.run import Runner, open_device
 
         self.take()
-        return OpenTvmDevice.of(Runner(open_device("llvm"), self.timing()), truth, self.stage.artifacts)
+        held = self.device.held_by(self.stage.spec.target_key)
+        context = Context(held, self.stage.task.constants) if held else None
+        runner = Runner(open_device("llvm"), self.timing(), context)
+        return OpenTvmDevice.of(runner, truth, self.stage.artifacts)
 
     def guard(self, quiet: Quiet) -> Guard:
         measure = self.stage.config.measure

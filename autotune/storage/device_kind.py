@@ -15,7 +15,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from autotune.errors import StorageError
 from autotune.storage import formats
@@ -29,6 +29,9 @@ PRIVATE = "+"
 _CLAIMED = ".claimed"
 
 
+Held = Literal["L2", "L3", "memory"]
+
+
 @dataclass(frozen=True)
 class DeviceKind:
     """What measured times depend on besides the tensor program.
@@ -37,6 +40,8 @@ class DeviceKind:
         target: The target, as TVM takes it.
         device: The model of the CPU or GPU; empty for a simulated device.
         versions: The versions of TVM's packages, by package; none for a simulated device.
+        held: Where kernels find the constants of a model: the nearest memory that holds all of them. Empty where
+            kernels are timed in a loop, so that they find them in the nearest cache.
     """
 
     FORMAT = ("autotune-device-kind", 1)
@@ -44,6 +49,7 @@ class DeviceKind:
     target: dict[str, Any]
     device: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    held: Literal[Held, ""] = ""
 
     @property
     def key(self) -> str:
@@ -51,7 +57,7 @@ class DeviceKind:
         if self.target["kind"] == SIMULATED:
             return f"{SIMULATED}-{_digest(self.target)}"
         name = str(self.target.get("mcpu") or self.target.get("arch") or "any")
-        digest = _digest([self.target, self.device, self.versions])
+        digest = _digest([self.target, self.device, self.versions, *([self.held] if self.held else [])])
         return f"{self.target['kind']}-{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{digest}"
 
 

@@ -62,7 +62,8 @@ class Entry:
 class TaskSpec:
     """One task of a job. `tunable` is false if its search space holds a single schedule.
 
-    `weight` is the sum over the sets of shapes of the job.
+    `weight` is the sum over the sets of shapes of the job. `constants` are the positions of the arguments of its kernel
+    that are constants of the model.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TaskSpec:
     shape: str
     gflop: float
     tunable: bool
+    constants: tuple[Annotated[int, whole_number(0)], ...] = ()
 
 
 @dataclass(frozen=True)

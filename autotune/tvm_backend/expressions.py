@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.types import Expr, Function, Var
+from autotune.tvm_backend.types import Call, Expr, Function, IRModule, Var
 
 _FLOATS = ("float16", "float32", "float64")
 
@@ -44,6 +44,28 @@ def float_dtype(expr: Expr) -> str | None:
 def is_tensor_constant(expr: Expr) -> bool:
     """Return whether an expression is a constant tensor. Immediate numbers and strings are not."""
     return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
+
+
+def kernel_calls(prepared: IRModule) -> list[Call]:
+    """Return the calls of tensor programs in the `main` of a prepared model, in order."""
+    values = [binding.value for block in prepared["main"].body.blocks for binding in block.bindings]
+    return [value for value in values if op_name(value).startswith("relax.call_tir")]
+
+
+def constant_places(prepared: IRModule) -> dict[str, tuple[int, ...]]:
+    """Return the positions of the arguments of each tensor program that are constants in all of its calls, by name."""
+    places = dict[str, set[int]]()
+    for call in kernel_calls(prepared):
+        fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
+        constant = {place for place, item in enumerate(fields) if is_tensor_constant(item)}
+        name = str(call.args[0].name_hint)
+        places[name] = places.get(name, constant) & constant
+    return {name: tuple(sorted(constant)) for name, constant in places.items()}
+
+
+def constant_bytes(prepared: IRModule) -> int:
+    """Return the bytes of the constants that a run of a prepared model reads."""
+    return sum(bytes_of(constant) for call in kernel_calls(prepared) for constant in constants(call))
 
 
 def constants(call: Expr) -> list[Expr]:

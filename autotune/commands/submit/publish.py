@@ -230,9 +230,9 @@ def _name(workspace: Workspace, submission: Submission) -> str:
 
 def _note_device(workspace: Workspace, config: Config, spec: JobSpec) -> None:
     """Write down, beside the tuning logs, on what kind of device their trials are measured."""
-    kind = devices.of_job(spec, config).log_kind()
-    if kind.key == spec.target_key:
-        note(workspace, kind)
+    for kind in devices.of_job(spec, config).log_kinds():
+        if kind.key == spec.target_key:
+            note(workspace, kind)
 
 
 @contextmanager

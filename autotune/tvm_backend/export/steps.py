@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from autotune.devices.cpu import nearest_holding
 from autotune.errors import ModelError, VerificationError
 from autotune.machine.hardware import allowed_cpus, cache_bytes
 from autotune.processes.messages import ExportRequest
@@ -39,17 +40,18 @@ from autotune.tvm_backend.export.writing import cpp_program, script
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, move_source
 from autotune.tvm_backend.export.writing.report_json import (
     KernelLimits,
-    constant_bytes,
     kernel_work,
     report,
     required_instructions,
 )
 from autotune.tvm_backend.export.writing.source import Described, write_source
+from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.context import Context
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner
-from autotune.tvm_backend.search.tasks import read_program
+from autotune.tvm_backend.search.tasks import extract, read_program
 from autotune.tvm_backend.types import IRModule
 from autotune.version import __version__
 
@@ -217,12 +219,19 @@ def _time_again(
     runner = Runner(device, timing) if on_cpu else GpuRunner(device, timing, spin_up_ms=_SPIN_UP_MS)
     with export.leases.timing():
         export.leases.steps.begin(TIMING)
-        retiming.time_in_turns(built, runner)
+        retiming.time_in_turns(built, runner, _contexts(export) if on_cpu else {})
         fastest = {}
         for hash, candidates in built.items():
             reference = verify.load(job.workspace.tuning_log(job.spec.target_key, hash).reference)
             fastest[hash] = retiming.fastest_correct(candidates, reference, device)
         return fastest
+
+
+def _contexts(export: _Export) -> dict[str, Context]:
+    """Return where the model has the arguments of each task's kernel, by the hash of the task."""
+    prepared = export.model.prepared
+    held = nearest_holding(constant_bytes(prepared), export.job.request.threads)
+    return {hash: Context(held, item.constants) for hash, item in extract(prepared, export.model.target).items()}
 
 
 def _again(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
@@ -254,8 +263,8 @@ def _measure(export: _Export, best: Mapping[str, Trial], verified: Sequence[Veri
 
 def _limits(export: _Export) -> Roofline:
     """Measure what the machine allows a model whose constants are as large as those of this one."""
-    constants = sum(size for _, size in constant_bytes(export.model.prepared))
-    return measure(export.model.target, export.job.request.threads, min(constants, _MOST_RING_BYTES))
+    constants = min(constant_bytes(export.model.prepared), _MOST_RING_BYTES)
+    return measure(export.model.target, export.job.request.threads, constants)
 
 
 def _compile_others(export: _Export, best: Mapping[str, Trial]) -> dict[str, Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
+from autotune.tvm_backend.kernels.context import BEFORE, Caches, Context
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, PlainArguments, RuntimeModule
 
 # A slow candidate gets fewer repeats. Each limit is a multiple of the best time of the task so far.
@@ -17,6 +18,8 @@ _FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are
 _SECOND_REPEAT_LIMIT = 1.3  # the second repeat is only made if a run was faster than this
 _NEXT_REPEAT_LIMIT = 1.05  # each further repeat is only made if a run was faster than this
 _FIRST_RUNS = 3
+_FEWEST_RUNS = 5  # of a repeat in context
+_MOST_RUNS = 100
 FILL = "tvm.contrib.random.random_fill_for_measure"
 
 
@@ -44,11 +47,14 @@ class Runner:
     Attributes:
         device: The TVM device.
         timing: How to time a candidate.
+        context: Where a model has the arguments of the kernels; None to time each in a loop, on warm caches.
     """
 
     device: Device
     timing: Timing
+    context: Context | None = None
     _arguments: dict[str, list[DeviceArray]] = field(default_factory=dict)
+    _caches: Caches | None = None
 
     def time(self, library: Path, args: PlainArguments, best_us: float | None) -> list[float]:
         """Time a candidate.
@@ -74,7 +80,7 @@ class Runner:
             return first
         times: list[float] = []
         while len(times) < self.timing.repeats:
-            times += self._repeat(module, tensors)
+            times += self._repeat(module, tensors, statistics.median(first))
             limit = _SECOND_REPEAT_LIMIT if len(times) == 1 else _NEXT_REPEAT_LIMIT
             if min(*first, *times) > limit * best:
                 break
@@ -87,22 +93,22 @@ class Runner:
     def _first(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
         """Microseconds of the first runs, after those that do not count."""
         if self.timing.warmup:
-            self._evaluate(module, tensors, number=1, repeats=self.timing.warmup, min_repeat_ms=0)
-        return self._evaluate(module, tensors, number=1, repeats=_FIRST_RUNS, min_repeat_ms=0)
+            self._single(module, tensors, self.timing.warmup)
+        return self._single(module, tensors, _FIRST_RUNS)
 
-    def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
-        return self._evaluate(module, tensors, 1, 1, self.timing.min_repeat_ms)
+    def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray], first_us: float) -> list[float]:
+        if self.context is None:
+            return self._evaluate(module, tensors, 1, 1, self.timing.min_repeat_ms)
+        runs = int(min(max(1e3 * self.timing.min_repeat_ms / first_us, _FEWEST_RUNS), _MOST_RUNS))
+        return [statistics.median(self._single(module, tensors, runs))]
 
     @property
     def on_cpu(self) -> bool:
         """Whether the device is the CPU."""
         return str(self.device.type) == "cpu"
 
-    def time_flushed(self, library: Path, args: PlainArguments, runs: int) -> list[float]:
-        """Time single runs with cold caches. CPU only.
-
-        Before each run, all arguments but the first are flushed from the caches of the CPU. In a whole model it is the
-        same: a kernel reads its weights from memory.
+    def time_runs(self, library: Path, args: PlainArguments, runs: int) -> list[float]:
+        """Time single runs.
 
         Args:
             library: The library with the kernel.
@@ -112,8 +118,10 @@ class Runner:
         Returns:
             The time of each run, in microseconds.
         """
-        module = self.load(library)
-        return self._evaluate(module, self._tensors(args), 1, runs, 0, before="cache_flush_cpu_non_first_arg")
+        return self._single(self.load(library), self._tensors(args), runs)
+
+    def _single(self, module: RuntimeModule, tensors: list[DeviceArray], runs: int) -> list[float]:
+        return self._evaluate(module, tensors, 1, runs, 0, self._before(tensors))
 
     def _evaluate(
         self,
@@ -130,10 +138,21 @@ class Runner:
         )
         return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
 
+    def _before(self, tensors: list[DeviceArray]) -> str:
+        """Return the name of the function that prepares the caches for a run; empty if they stay as they are."""
+        if self.context is None:
+            return ""
+        if self._caches is None or self._caches.context != self.context:
+            self._caches = Caches(self.context)
+        caches = self._caches
+        tvm.register_global_func(BEFORE, lambda *_: caches.prepare(tensors), override=True)
+        return BEFORE
+
     def _tensors(self, args: PlainArguments) -> list[DeviceArray]:
         key = repr(args)
         if key not in self._arguments:
             self._arguments.clear()
+            self._caches = None
             self._arguments[key] = [self._tensor(str(dtype), [int(d) for d in dims]) for _, dtype, dims in args]
         return self._arguments[key]
 

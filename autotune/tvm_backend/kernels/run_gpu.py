@@ -71,12 +71,12 @@ class GpuRunner(Runner):
             return self._evaluate(module, tensors, number, _FIRST_BATCHES, 0)
         return [self._graph.time(1) for _ in range(_FIRST_BATCHES)]
 
-    def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
+    def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray], first_us: float) -> list[float]:
         if self.cold:
             return [statistics.median(self._cold(module, tensors, _COLD_RUNS))]
         if self._graph is not None:
             return [self._graph.time_for(self.timing.min_repeat_ms)]
-        return super()._repeat(module, tensors)
+        return super()._repeat(module, tensors, first_us)
 
     def _recorded(self, module: RuntimeModule, tensors: list[DeviceArray], runs: int) -> LaunchGraph | None:
         """Return a graph of runs; None where what a library does cannot be recorded, so that it is launched."""

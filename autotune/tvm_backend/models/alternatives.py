@@ -16,7 +16,7 @@ from autotune.errors import BadInput
 from autotune.plans.exploration import Alternatives, Kernel, added
 from autotune.plans.plan import ALGORITHMS as ALL_ALGORITHMS
 from autotune.plans.plan import Block, Plan
-from autotune.tvm_backend.expressions import bytes_of, constants, op_name, variables
+from autotune.tvm_backend.expressions import op_name, variables
 from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, OPERATORS
 from autotune.tvm_backend.graph.in_place import TOGETHER, returned
 from autotune.tvm_backend.search.tasks import (
@@ -35,7 +35,6 @@ from autotune.tvm_backend.types import Binding, Expr, IRModule, PrimFunc, Target
 
 _TIR = "relax.call_tir"
 _FREE = (TOGETHER, "reshape")  # kernels that move nothing, or whose results other kernels write to their place
-_CONSTANT_BYTES_US = 40e3  # of constants that are read from memory while others are computed with
 # A kernel with more work on all threads loses too much on one: 100 us of a core that computes 50e9 operations a second.
 _FEW_GFLOP = 5e-3
 _FEW_BYTES = 2**20
@@ -223,7 +222,6 @@ def _kernels(prepared: IRModule, tasks: Container[str]) -> Iterator[Kernel]:
             writes=tensors.written(binding.var),
             task=task,
             assumed_us=assumed_us,
-            reading_us=sum(map(bytes_of, constants(binding.value))) / _CONSTANT_BYTES_US,
             algorithm=next((algorithms[name] for name in operators if name in algorithms), None),
             layout=next((layouts[name] for name in operators if name in layouts), None),
             threads=int(limit) if limit else None,

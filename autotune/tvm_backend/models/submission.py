@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from autotune.devices import for_target
 from autotune.errors import BadInput, ModelError
 from autotune.options import AUTO, AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.exploration import Alternatives
@@ -22,6 +23,7 @@ from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.calls import check_program
+from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.alternatives import explore
@@ -35,7 +37,7 @@ from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs
 from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.models.tflite.state import with_open_state
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
-from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
+from autotune.tvm_backend.target import ResolvedTarget, check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
 
 Result = TypeVar("Result")
@@ -50,6 +52,7 @@ class _Imported:
     inputs: tuple[InputSpec, ...]
     tasks: list[Task]
     open_batches: tuple[OpenBatch, ...]
+    constant_bytes: int
     alternatives: Alternatives | None = None
 
 
@@ -83,7 +86,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
             formats.write(paths.alternatives, imported[0].alternatives)
     return ImportAnswer(
         target=target.description,
-        target_key=target.key,
+        target_key=_logs_of(target, max(item.constant_bytes for item in imported)),
         inputs=imported[0].inputs,
         tasks=tuple(task.spec for task in tasks),
         spaces=tuple(task.space for task in tasks),
@@ -115,6 +118,12 @@ def _digest(path: Path, before: Mapping[str, Stamp | None]) -> ModelDigest:
     if any(_stamp(path.parent / name) != earlier for name, earlier in before.items()):
         raise ModelError(f"{path} was changed while it was read; submit it again")
     return digest
+
+
+def _logs_of(target: ResolvedTarget, constants: int) -> str:
+    """Return the key of the tuning logs of a model whose constants have so many bytes."""
+    device = for_target(target.description)
+    return device.kind_holding(constants).key if device.log_kind().key == target.key else target.key
 
 
 def chosen_precision(asked: AskedPrecision, description: Mapping[str, Any]) -> Precision:
@@ -195,7 +204,7 @@ class _Importer:
             self._keep(self._paths, index, model.rewritten)
         named = {batch.dim: 1 for batch in model.open_batches if batch.dim}
         shapes = replace(shapes, dims=shapes.dims | named)  # as if it had been given
-        return _Imported(shapes, tuple(model.inputs), tasks, model.open_batches, alternatives)
+        return _Imported(shapes, tuple(model.inputs), tasks, model.open_batches, constant_bytes(prepared), alternatives)
 
     def _prepared(self, model: Model, plan: Plan) -> IRModule:
         asked = self._request

@@ -18,6 +18,7 @@ from autotune.regular_file import read_regular
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.calls import check_program
+from autotune.tvm_backend.expressions import constant_places
 from autotune.tvm_backend.sanitize import check_graph
 from autotune.tvm_backend.search.design_space import PARTITIONED, design_space, tiles
 from autotune.tvm_backend.types import Instruction, IRModule, PrimFunc, Target, Trace
@@ -43,11 +44,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Program:
-    """The tensor program of a task: its name, and how often the model runs it."""
+    """The tensor program of a task: its name, how often the model runs it, and which arguments are constants."""
 
     name: str
     program: IRModule
     weight: int
+    constants: tuple[int, ...] = ()
 
 
 def extract_tasks(prepared: IRModule, target: Target) -> list[Task]:
@@ -61,7 +63,11 @@ def extract_tasks(prepared: IRModule, target: Target) -> list[Task]:
 def extract(prepared: IRModule, target: Target) -> dict[str, Program]:
     """Return the programs of a model's tasks by hash. Unlike `extract_tasks` it looks at no design space."""
     extracted = ms.relax_integration.extract_tasks(prepared, target)
-    programs = [Program(_short(str(item.task_name)), item.dispatched[0], int(item.weight)) for item in extracted]
+    places = constant_places(prepared)
+    programs = [
+        Program(_short(str(item.task_name)), item.dispatched[0], int(item.weight), places.get(str(item.task_name), ()))
+        for item in extracted
+    ]
     return {task_hash(item.program): item for item in programs if not _scheduled(item.program)}
 
 
@@ -110,6 +116,7 @@ def task_of(item: Program, target: Target) -> Task:
         shape=_shapes(item.program),
         gflop=gflop(item.program),
         tunable=size > 1,
+        constants=item.constants,
     )
     return Task(spec, item.program, size)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.kernels.context import Caches, Context
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
 BEST = 100.0
@@ -29,7 +30,7 @@ class Clock(Runner):
         self.lasted = []
         return self
 
-    def _evaluate(self, module, tensors, number, repeats, min_repeat_ms):
+    def _evaluate(self, module, tensors, number, repeats, min_repeat_ms, before=""):
         self.lasted.append(min_repeat_ms)
         return [self.times.pop(0) for _ in range(repeats)]
 
@@ -62,7 +63,26 @@ def test_a_real_clock_gives_a_time_for_each_repeat(library):
     assert len(times) == 4 and all(0 < time < 1e6 for time in times)
 
 
-def test_flushed_runs_are_timed_one_by_one(library):
+def test_single_runs_are_timed_one_by_one(library):
     runner = Runner(open_device("llvm"), Timing(1, 1, 1))
-    times = runner.time_flushed(library, ARGS, 5)
+    times = runner.time_runs(library, ARGS, 5)
     assert runner.on_cpu and len(times) == 5 and all(time > 0 for time in times)
+
+
+class TestInContext:
+    def test_a_repeat_is_the_median_of_single_runs_as_many_as_fill_its_time(self, library):
+        runner = clock(repeats=1).answer(900, 2000, 2000, 2000, 5.0, 1.0, 4.0, 2.0, 3.0)
+        runner.context = Context("L3", (0,))
+        assert runner.time(library, ARGS, None) == [3.0], "10 ms hold five runs of 2 ms"
+        assert runner.lasted == [0, 0, 0]
+
+    def test_the_caches_are_prepared_before_each_run_and_for_the_arguments_of_the_kernel(self, library, monkeypatch):
+        prepared = []
+        monkeypatch.setattr(Caches, "prepare", lambda self, tensors: prepared.append((self.context, len(tensors))))
+        runner = Runner(open_device("llvm"), Timing(1, 1, 1), Context("L2", (0,)))
+        assert len(runner.time_runs(library, ARGS, 5)) == 5
+        assert {context for context, _ in prepared} == {Context("L2", (0,))} and {count for _, count in prepared} == {2}
+        runner.context = Context("memory")
+        count = len(prepared)
+        runner.time_runs(library, ARGS, 1)
+        assert {context for context, _ in prepared[count:]} == {Context("memory")} and len(prepared) > count >= 5

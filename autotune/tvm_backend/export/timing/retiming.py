@@ -23,19 +23,20 @@ from autotune.storage.trial_index import by_time
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.compile import build_candidate
+from autotune.tvm_backend.kernels.context import Context
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.kernels.run import Runner
 from autotune.tvm_backend.search.tasks import read_program
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import Device, IRModule, Target
 
-# A candidate may be the fastest with flushed caches if its logged time is at most this many times the best logged time
+# A candidate may be the fastest in the model if its logged time is at most this many times the best logged time
 # of its task. docs/explanation/performance.md has what other limits gain.
 _MAX_SLOWDOWN = 1.3
 # For each such part of the model's time, one more candidate of a task is timed again beside its fastest.
 _SHARE_OF_ONE = 0.01
 TURNS = 7
-_RUNS = 8  # in one turn, with flushed caches
+_RUNS = 8  # in one turn
 _BUILD_S = 600.0  # that a build may take
 
 
@@ -212,19 +213,21 @@ def _library(folder: Path, hash: str, trial: Trial) -> Path:
     return folder / f"{hash}-{trial.hash}.so"
 
 
-def time_in_turns(tasks: Mapping[str, Sequence[RetimedCandidate]], runner: Runner) -> None:
+def time_in_turns(
+    tasks: Mapping[str, Sequence[RetimedCandidate]], runner: Runner, contexts: Mapping[str, Context]
+) -> None:
     """Time the candidates of all tasks in turns, and append to their `times_us`.
 
-    The machine must be quiet. A first turn warms it up and does not count. On a CPU the caches are flushed before each
-    run: the sum of such times is closer to the latency of the whole model than the sum of the logged times
-    (docs/explanation/performance.md).
+    The machine must be quiet. A first turn warms it up and does not count.
 
     Args:
-        tasks: The candidates of each task.
+        tasks: The candidates of each task, by its hash.
         runner: What times a library.
+        contexts: On CPUs, where the model has the arguments of each task's kernel.
     """
     for turn in range(TURNS + 1):
-        for candidates in tasks.values():
+        for hash, candidates in tasks.items():
+            runner.context = contexts.get(hash)
             for candidate in candidates:
                 times = _times(candidate, runner)
                 candidate.times_us += [statistics.median(times)] if turn else []
@@ -232,7 +235,7 @@ def time_in_turns(tasks: Mapping[str, Sequence[RetimedCandidate]], runner: Runne
 
 def _times(candidate: RetimedCandidate, runner: Runner) -> list[float]:
     if runner.on_cpu:
-        return runner.time_flushed(candidate.library, candidate.trial.args, _RUNS)
+        return runner.time_runs(candidate.library, candidate.trial.args, _RUNS)
     return runner.time(candidate.library, candidate.trial.args, None)
 
 

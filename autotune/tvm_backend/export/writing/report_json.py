@@ -17,7 +17,7 @@ from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
-from autotune.tvm_backend.expressions import bytes_of, constants, op_name
+from autotune.tvm_backend.expressions import bytes_of, constants, kernel_calls
 from autotune.tvm_backend.graph.concurrent import groups_beside, joined_name
 from autotune.tvm_backend.kernels.roofline import Roofline, relative_rate
 from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
@@ -187,7 +187,8 @@ def kernel_work(
     Returns:
         The work by the name of the tensor program.
     """
-    constant = dict(constant_bytes(prepared))  # calls of one program have constants of the same sizes
+    # Calls of one program have constants of the same sizes.
+    constant = {str(call.args[0].name_hint): sum(map(bytes_of, constants(call))) for call in kernel_calls(prepared)}
     work = {}
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):
@@ -214,13 +215,6 @@ def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target, constant
     moved = argument_bytes(program)
     streamed = moved if moved - constant > cache_bytes else constant
     return KernelWork(name, gflop(program), moved, relative_rate(program, target), streamed)
-
-
-def constant_bytes(prepared: IRModule) -> list[tuple[str, int]]:
-    """Return the name of the tensor program of each call, in order, and the bytes of the constants that it reads."""
-    values = [binding.value for block in prepared["main"].body.blocks for binding in block.bindings]
-    calls = [value for value in values if op_name(value).startswith("relax.call_tir")]
-    return [(str(call.args[0].name_hint), sum(map(bytes_of, constants(call)))) for call in calls]
 
 
 def slower(

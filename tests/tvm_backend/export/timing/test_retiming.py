@@ -16,6 +16,7 @@ from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.kernels.context import Context
 from autotune.tvm_backend.kernels.run import open_device
 from autotune.tvm_backend.kernels.verify import Reference, compute
 
@@ -107,7 +108,7 @@ def test_a_schedule_that_does_not_apply_is_set_aside_with_the_reason(workspace, 
 
 
 class Stopwatch:
-    """Each library's times, one for each turn; for a CPU with flushed caches only, for others only without."""
+    """Each library's times, one for each turn; single runs for a CPU, repeats for others."""
 
     def __init__(self, on_cpu, **times):
         self.times = {name: list(values) for name, values in times.items()}
@@ -116,10 +117,10 @@ class Stopwatch:
 
     def time(self, library, args, best_us, on_cpu=False):
         assert self.on_cpu is on_cpu
-        self.asked.append(library.stem)
+        self.asked.append((library.stem, self.context))
         return [self.times[library.stem].pop(0)]
 
-    def time_flushed(self, library, args, runs):
+    def time_runs(self, library, args, runs):
         return self.time(library, args, None, on_cpu=True)
 
 
@@ -128,8 +129,9 @@ def test_candidates_are_timed_in_turns_and_the_first_turn_does_not_count(on_cpu)
     candidates = [RetimedCandidate(trial(name), Path(f"{name}.so")) for name in "ab"]
     slow_then_fast = [900.0, *[50.0] * retiming.TURNS]
     watch = Stopwatch(on_cpu, a=[1.0, *[60.0] * retiming.TURNS], b=slow_then_fast)
-    retiming.time_in_turns({"task": candidates}, watch)
-    assert watch.asked == ["a", "b"] * (retiming.TURNS + 1)
+    context = Context("L3", (1,)) if on_cpu else None
+    retiming.time_in_turns({"task": candidates}, watch, {"task": context} if on_cpu else {})
+    assert watch.asked == [("a", context), ("b", context)] * (retiming.TURNS + 1)
     assert [item.median_us for item in candidates] == [60.0, 50.0]
     assert retiming.fastest_correct(candidates, None, None) is candidates[1]
 

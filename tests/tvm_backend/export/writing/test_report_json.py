@@ -10,7 +10,8 @@ from tvm import relax, te
 
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.writing import report_json
-from autotune.tvm_backend.export.writing.report_json import KernelLimits, KernelWork, constant_bytes, kernel_work
+from autotune.tvm_backend.export.writing.report_json import KernelLimits, KernelWork, kernel_work
+from autotune.tvm_backend.expressions import constant_bytes, constant_places
 from autotune.tvm_backend.kernels.roofline import Roofline
 
 
@@ -39,7 +40,7 @@ class TestWhatAKernelTakesAtLeast:
         held, large = (kernel_work(dense, {}, target, size)["dense"] for size in (activations, activations - 1))
         assert held.bytes == large.bytes == constant + activations
         assert (held.streamed, large.streamed) == (constant, constant + activations)
-        assert constant_bytes(dense) == [("dense", constant)]
+        assert (constant_bytes(dense), constant_places(dense)) == (constant, {"dense": (1,)})
 
 
 @pytest.fixture

@@ -1,0 +1,115 @@
+"""Before a kernel is timed, bring the caches of the CPUs into the state in which a model would leave them.
+
+Between two calls of a kernel a model runs all others, which read their constants. So a kernel finds its own constants
+in the nearest memory that holds those of the whole model, and its other arguments where the kernels before it have
+left them. Timed in a loop it finds all of them in the nearest cache; with flushed caches, none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import tvm
+from tvm import te
+
+from autotune.machine.hardware import allowed_cpus, cache_bytes
+from autotune.storage.device_kind import Held
+from autotune.tvm_backend.types import DeviceArray, Kernel
+
+BEFORE = "autotune.as_in_a_model"  # the function that TVM's timer calls before each run
+_FLUSH = "cache_flush_cpu_non_first_arg"
+_LANES = 16  # of int32: a line of a cache
+_CACHE_BYTES = {1: 2**16, 2: 2**20}  # of a CPU, where the system does not say
+_LEVELS: dict[Held, int] = {"L2": 1, "L3": 2, "memory": 2}  # up to which level the caches hold something else
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where the arguments of a kernel are when a model calls it.
+
+    Attributes:
+        held: The nearest memory that holds the constants of the whole model.
+        constants: The positions of the arguments that are constants.
+    """
+
+    held: Held
+    constants: tuple[int, ...] = ()
+
+
+@dataclass
+class Caches:
+    """The caches of the CPUs that this process may use, as the threads of TVM's runtime see them.
+
+    Attributes:
+        context: What they are to hold.
+    """
+
+    context: Context
+    _ring: DeviceArray = field(init=False)
+    _sums: DeviceArray = field(init=False)
+    _views: dict[int, DeviceArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        threads = _threads()
+        level = _LEVELS[self.context.held]
+        evicting = 2 * (cache_bytes(level, allowed_cpus()[:threads]) or threads * _CACHE_BYTES[level])
+        self._ring = tvm.runtime.empty((threads, evicting // (4 * threads * _LANES), _LANES), "int32")
+        self._sums = tvm.runtime.empty((threads, _LANES), "int32")
+
+    def prepare(self, tensors: Sequence[DeviceArray]) -> None:
+        """Make sure that the constants are where a model has them, and the other arguments near the CPUs.
+
+        Args:
+            tensors: The arguments of a kernel.
+        """
+        constants = [tensor for place, tensor in enumerate(tensors) if place in self.context.constants]
+        if self.context.held == "memory" and constants:
+            tvm.get_global_func(_FLUSH)(self._sums, *constants)
+        read = reader()
+        read(self._ring, self._sums)
+        for place, tensor in enumerate(tensors):
+            if place not in self.context.constants and (view := self._lines(place, tensor)) is not None:
+                read(view, self._sums)
+
+    def _lines(self, place: int, tensor: DeviceArray) -> DeviceArray | None:
+        """Return the whole lines of a tensor, a part for each thread; None if there are too few."""
+        if place not in self._views:
+            threads = _threads()
+            lines = _bytes(tensor) // (4 * threads * _LANES)
+            if not lines:
+                return None
+            self._views[place] = tensor._create_view((threads, lines, _LANES), "int32")
+        return self._views[place]
+
+
+def _bytes(tensor: DeviceArray) -> int:
+    size = int(tvm.DataType(str(tensor.dtype)).itemsize)
+    for dim in tensor.shape:
+        size *= int(dim)
+    return size
+
+
+def _threads() -> int:
+    return int(os.environ.get("TVM_NUM_THREADS") or len(allowed_cpus()))
+
+
+@lru_cache(maxsize=1)
+def reader() -> Kernel:
+    """Return a kernel that reads a tensor, each thread a part of it, as threads of a model do.
+
+    Compiling it takes a fifth of a second. Processes that are forked from this one have it, too.
+    """
+    threads = te.var("threads", "int64")
+    count = te.var("count", "int64")
+    data = te.placeholder((threads, count, _LANES), "int32", name="data")
+    line = te.reduce_axis((0, count), name="line")
+    sums = te.compute((threads, _LANES), lambda t, i: te.sum(data[t, line, i], axis=line), name="sums")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([data, sums]))
+    thread, lane, step = schedule.get_loops(schedule.get_sblock("sums"))
+    schedule.reorder(thread, step, lane)
+    schedule.vectorize(lane)
+    schedule.parallel(thread)
+    return tvm.compile(schedule.mod, target="llvm")["main"]

@@ -1,0 +1,74 @@
+"""A kernel is timed with the caches as a model leaves them."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.tvm_backend.kernels import context
+from autotune.tvm_backend.kernels.context import Caches, Context
+
+KIB = 2**10
+
+
+@pytest.fixture
+def sizes(monkeypatch):
+    """Two threads on CPUs with 32 KiB of L1 and 512 KiB of L2 each."""
+    monkeypatch.setattr(context, "allowed_cpus", lambda: (0, 1, 2))
+    monkeypatch.setattr(context, "cache_bytes", lambda level, cpus: {1: 32, 2: 512}[level] * KIB * len(cpus))
+    monkeypatch.setenv("TVM_NUM_THREADS", "2")
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """What the threads read, as shapes, in place of reading it."""
+    shapes = []
+    monkeypatch.setattr(context, "reader", lambda: lambda data, _sums: shapes.append(tuple(map(int, data.shape))))
+    return shapes
+
+
+def tensors(*shapes):
+    import tvm
+
+    return [tvm.runtime.empty(shape, "float32") for shape in shapes]
+
+
+@pytest.mark.parametrize(("held", "ring"), [("L2", 128 * KIB), ("L3", 2048 * KIB), ("memory", 2048 * KIB)])
+def test_as_much_is_read_before_a_run_as_drives_constants_from_the_nearer_caches(target, sizes, reads, held, ring):
+    Caches(Context(held, (0,))).prepare(tensors((4, 64)))
+    assert [4 * threads * lines * lanes for threads, lines, lanes in reads] == [ring]
+
+
+def test_then_every_thread_reads_its_part_of_what_kernels_before_have_written(target, sizes, reads):
+    data, weights, result = (64, 64), (64, 32), (64, 32)
+    Caches(Context("L3", (1,))).prepare(tensors(data, weights, result))
+    assert reads[1:] == [(2, 128, 16), (2, 64, 16)], "lines of 64 bytes, half for each of two threads"
+
+
+def test_what_has_fewer_lines_than_threads_is_left(target, sizes, reads):
+    Caches(Context("L3")).prepare(tensors((3,), (2, 16)))
+    assert reads[1:] == [(2, 1, 16)]
+
+
+def test_constants_of_a_model_that_no_cache_holds_are_flushed(target, sizes, reads, monkeypatch):
+    import tvm
+
+    flushed = []
+    monkeypatch.setattr(tvm, "get_global_func", lambda name: lambda _first, *others: flushed.append((name, others)))
+    arguments = tensors((8, 16), (4, 16), (2, 16))
+    Caches(Context("memory", (1,))).prepare(arguments)
+    assert [(name, list(map(id, others))) for name, others in flushed] == [
+        ("cache_flush_cpu_non_first_arg", [id(arguments[1])])
+    ]
+    Caches(Context("L3", (1,))).prepare(arguments)
+    assert len(flushed) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_read_is_a_sum_over_all_lines(target, threads):
+    import numpy as np
+    import tvm
+
+    data = np.arange(threads * 5 * 16, dtype=np.int32).reshape(threads, 5, 16)
+    sums = tvm.runtime.empty((threads, 16), "int32")
+    context.reader()(tvm.runtime.tensor(data), sums)
+    assert np.array_equal(sums.numpy(), data.sum(axis=1))
