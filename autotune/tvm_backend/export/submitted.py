@@ -20,8 +20,9 @@ from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
 from autotune.tvm_backend.models.onnx.choices import with_outputs
-from autotune.tvm_backend.models.onnx.read import import_rewritten, parse_file, read_rewritten
-from autotune.tvm_backend.models.onnx.simplify import graphs
+from autotune.tvm_backend.models.onnx.in_floats import in_floats
+from autotune.tvm_backend.models.onnx.read import freeze, import_rewritten, parse_file, read_rewritten
+from autotune.tvm_backend.models.onnx.simplify import fix_shapes, graphs
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.pytorch.archive import read_archive
 from autotune.tvm_backend.models.pytorch.checked import output_names
@@ -108,6 +109,11 @@ class OnnxModel:
         session = runners.onnx_session(self.file, threads, plain=plain)
         for arrays in several:
             yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
+
+    def in_floats(self) -> ModelProto | None:
+        """Return the graph as submitted without what it rounds to integers; None if there is no such form of it."""
+        graph = fix_shapes(freeze(self.file, parse_file(self.file), self._values), self._inputs)
+        return None if is_large(graph) else in_floats(graph)
 
     def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
         yield from self.outputs([arrays], threads, plain=True)
