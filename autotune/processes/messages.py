@@ -26,7 +26,7 @@ from autotune.options import AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import Entry, KeptValue, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import Entry, KeptValue, Kind, ShapeBinding, TaskSpec, VerifiedBy, from_json, to_json
 from autotune.storage.quantisation import Quantisation
 
 _CHUNK_BYTES = 65536
@@ -217,6 +217,8 @@ class ImportAnswer:
         metric: what its candidates are measured by.
         quantisation: what quantising it cost; None if it was not.
         own_error: how far its own runtime is from itself, at each set of shapes; empty if nothing was written.
+        verified_by: what an export is verified by, at each set of shapes; empty if nothing was written.
+        problem: what its own runtime says of random inputs that it cannot run; empty if it can.
         precision: what it is computed in.
         state: what it keeps from run to run.
     """
@@ -232,6 +234,8 @@ class ImportAnswer:
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
     own_error: tuple[float, ...] = ()
+    verified_by: tuple[VerifiedBy, ...] = ()
+    problem: str = ""
     precision: Precision = "fp32"
     state: tuple[KeptValue, ...] = ()
 

@@ -284,6 +284,8 @@ def _spec(
         metric=imported.metric,
         quantisation=imported.quantisation or submission.quantisation,
         own_error=imported.own_error,
+        verified_by=imported.verified_by,
+        problem=imported.problem,
         state=imported.state,
         seal=seal_of(options.on_end, imported.tasks),
     )

@@ -81,11 +81,11 @@ class OnnxModel:
         self.file = paths.model
         rewritten = paths.rewritten_model(index)
         self._rewritten = rewritten if rewritten.exists() else None
-        self._inputs = entry.inputs
+        self.inputs = entry.inputs
         self._values = values
 
     def module(self) -> IRModule:
-        return read_rewritten(self._rewritten or self.file, self._inputs).module
+        return read_rewritten(self._rewritten or self.file, self.inputs).module
 
     def graph(self) -> ModelProto:
         """Return the graph that is compiled."""
@@ -93,7 +93,7 @@ class OnnxModel:
 
     def module_with(self, names: Sequence[str]) -> IRModule:
         """Import it with these tensors of `graph` as outputs, too, after its own."""
-        return import_rewritten(self.file, with_outputs(self.graph(), names), self._inputs).module
+        return import_rewritten(self.file, with_outputs(self.graph(), names), self.inputs).module
 
     def hints(self) -> Hints:
         return onnx_hints(self.graph())
@@ -103,16 +103,16 @@ class OnnxModel:
 
     def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         session = runners.onnx_session(self.file, threads)
-        return runners.onnx_runner(session, self._inputs, arrays, self._values)
+        return runners.onnx_runner(session, self.inputs, arrays, self._values)
 
     def outputs(self, several: Iterable[Arrays], threads: int, *, plain: bool = False) -> Iterator[Arrays]:
         session = runners.onnx_session(self.file, threads, plain=plain)
         for arrays in several:
-            yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
+            yield runners.onnx_runner(session, self.inputs, arrays, self._values)()
 
     def in_floats(self) -> ModelProto | None:
         """Return the graph as submitted without what it rounds to integers; None if there is no such form of it."""
-        graph = fix_shapes(freeze(self.file, parse_file(self.file), self._values), self._inputs)
+        graph = fix_shapes(freeze(self.file, parse_file(self.file), self._values), self.inputs)
         return None if is_large(graph) else in_floats(graph)
 
     def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
@@ -122,7 +122,7 @@ class OnnxModel:
         # The graph that is compiled computes no sizes, which other constants would change.
         for content in with_moved_constants(self.graph()):
             session = runners.onnx_session(content, threads)
-            yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
+            yield runners.onnx_runner(session, self.inputs, arrays, self._values)()
 
 
 def with_moved_constants(proto: ModelProto) -> Iterator[bytes]:

@@ -73,10 +73,19 @@ def verify(export: ExportJob, case: Case, library: Path, best: Mapping[str, Tria
         second.unlink(missing_ok=True)
 
 
+def chooses(model: OnnxModel) -> bool:
+    """Return whether a model has outputs that may depend on a choice at which it can be cut."""
+    return _cut_of(model) is not None
+
+
 def _cut(export: ExportJob, index: int) -> _Cut | None:
     model = export.models[index]
     if not isinstance(model, OnnxModel) or export.request.board is not None:
         return None
+    return _cut_of(model)
+
+
+def _cut_of(model: OnnxModel) -> _Cut | None:
     graph = model.graph()
     submitted = parse_file(model.file)
     if is_large(graph) or is_large(submitted):

@@ -68,19 +68,42 @@ def compare(export: ExportJob, case: Case, library: Path) -> Outcome | None:
         How near it is; None for a model that rounds nothing, or has no such form.
     """
     model = export.models[export.spec.all_entries.index(case.entry)]
-    if not isinstance(model, OnnxModel) or (graph := model.in_floats()) is None:
+    if not isinstance(model, OnnxModel):
         return None
-    threads = export.request.threads
     cases = [case, *_more(export, model, case)]
-    drawn = [item.inputs.arrays for item in cases]
-    try:
-        session = runners.onnx_session(graph.SerializeToString(), threads, plain=True)
-        exact = [runners.onnx_runner(session, case.entry.inputs, arrays)() for arrays in drawn]
-        ways = [[item.expected for item in cases], list(model.outputs(drawn, threads, plain=True))]
-    except Exception:  # the exceptions of ONNX Runtime have no other common class
+    exact = list(_exact(model, [item.inputs.arrays for item in cases], export.request.threads))
+    if not exact:
         return None
+    ways = list(zip(*(_ways(model, item.inputs.arrays, export.request.threads) for item in cases), strict=True))
     ours = [library_outputs(export, item, library) for item in cases]
     return Outcome(export, case, ours[0], *judge(ours, ways, exact, export.request.tolerance))
+
+
+def decides(model: OnnxModel, arrays: Arrays, threads: int) -> bool:
+    """Return whether the runtime of a model is near enough to the same weights in float32 for these to decide."""
+    exact = list(_exact(model, [arrays], threads))
+    if not exact:
+        return False
+    ways = _ways(model, arrays, threads)
+    return all(distance <= _MOST_DISTANCE for way in ways for distance in accuracy.distances([way], exact))
+
+
+def _exact(model: OnnxModel, several: Sequence[Arrays], threads: int) -> Iterator[Arrays]:
+    """Yield what the weights compute in float32 of several inputs; nothing where they have no such form."""
+    graph = model.in_floats()
+    if graph is None:
+        return
+    try:
+        session = runners.onnx_session(graph.SerializeToString(), threads, plain=True)
+    except Exception:  # it has a type that the rules do not expect; the exceptions have no other common class
+        return
+    for arrays in several:
+        yield runners.onnx_runner(session, model.inputs, arrays)()
+
+
+def _ways(model: OnnxModel, arrays: Arrays, threads: int) -> list[Arrays]:
+    """Return what the runtime computes, with its optimisations and without."""
+    return [outputs for plain in (False, True) for outputs in model.outputs([arrays], threads, plain=plain)]
 
 
 def judge(

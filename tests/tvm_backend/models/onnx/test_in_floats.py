@@ -21,10 +21,10 @@ KERNEL = RNG.integers(-100, 100, (4, 3, 3, 3)).astype(np.int8)
 NODE = helper.make_node
 
 
-def network(nodes: Sequence[Any], shape: Sequence[int], **constants: Any) -> Any:
+def network(nodes: Sequence[Any], size: Sequence[int], **constants: Any) -> Any:
     """A graph from `x` to `y`. Constants are arrays by name."""
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, size)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "network", [x], [y], tensors)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
