@@ -26,6 +26,7 @@ from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx import checks
 from autotune.tvm_backend.models.onnx.read import freeze, parse_file, read_model
+from autotune.tvm_backend.models.onnx.simplify import open_sizes
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.pytorch.archive import is_archive
 from autotune.tvm_backend.models.pytorch.program import import_program, write_fixed
@@ -264,11 +265,13 @@ class _OnnxFile:
         self._path = path
         self._values = values
         self._proto = parse_file(path)
+        self._asked: list[Sequence[InputSpec]] = []
 
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
         model = read_model(self._path, overrides, self._proto, shapes.dims, self._values, gpu=gpu)
         checks.check_runs(self._path, freeze(self._path, self._proto, self._values), model.inputs)
+        self._asked.append(model.inputs)
         return model
 
     def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
@@ -278,7 +281,8 @@ class _OnnxFile:
         return quantisation
 
     def keep(self, job: JobPaths) -> None:
-        write_model(job.model, job.weights_of(job.model), self._proto)
+        """Write the model, with inputs of open sizes where the user asked for others than those that it fixes."""
+        write_model(job.model, job.weights_of(job.model), open_sizes(self._proto, self._asked))
 
 
 class _ExportedProgram:

@@ -122,9 +122,8 @@ def _from(export: ExportJob, case: Case, cut: _Cut, values: Mapping[str, npt.NDA
     """Return what the model as submitted makes of these values, and what it computes itself in their place."""
     content = given(cut.submitted, values).SerializeToString()
     session = runners.onnx_session(content, export.request.threads)
-    feed = {item.name: array for item, array in zip(case.entry.inputs, case.inputs.arrays, strict=True)}
-    feed |= runners.constant_inputs(session, export.spec.values) | given_inputs(values)
-    return list(session.run(None, feed))
+    feed = runners.onnx_feed(session, case.entry.inputs, case.inputs.arrays, export.spec.values)
+    return list(session.run(None, feed | given_inputs(values)))
 
 
 def _same_rows(output: npt.NDArray[Any], reference: npt.NDArray[Any], tolerance: float) -> tuple[int, int]:
