@@ -7,6 +7,7 @@ integers stays as it is. What the runtime computes of the result is nearer to wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -31,6 +32,7 @@ _RANGES = {
     TensorProto.INT16: (-(1 << 15), (1 << 15) - 1),
     TensorProto.UINT16: (0, (1 << 16) - 1),
 }
+_SUMS = ("ConvInteger", "MatMulInteger")
 _ROUND_IN_PARTS = frozenset(  # operators of ONNX Runtime's own that are written as others, which round
     {"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QAttention"}
     | {kind for kind in CONTRIB if kind.startswith("QLinear")}
@@ -49,9 +51,7 @@ def in_floats(proto: ModelProto) -> ModelProto | None:
         return None
     try:
         graph = replace(proto, _in_parts)
-        constants = {item.name for item in graph.graph.initializer}
-        constants |= {name for node in graph.graph.node if node.op_type == "Constant" for name in node.output}
-        graph = replace(graph, partial(_rule, constants))
+        graph = replace(graph, partial(_rule, _Known.of(graph)))
     except ModelError:
         return None
     del graph.graph.value_info[:]  # what they say of types is no longer so
@@ -77,10 +77,43 @@ def _in_parts(node: NodeProto) -> Rule | None:
     return CONTRIB[node.op_type] if is_one else None
 
 
-def _rule(constants: Collection[str], node: NodeProto) -> Rule | None:
-    if node.op_type == "DequantizeLinear" and node.input[0] in constants:
+@dataclass(frozen=True)
+class _Known:
+    """What is known of the values of a graph: which are constants, which operator makes each of the others."""
+
+    constants: Collection[str]
+    makers: Mapping[str, NodeProto]
+
+    @classmethod
+    def of(cls, proto: ModelProto) -> _Known:
+        """Return it of a graph."""
+        nodes = proto.graph.node
+        constants = {item.name for item in proto.graph.initializer}
+        constants |= {name for node in nodes if node.op_type == "Constant" for name in node.output}
+        return cls(constants, {name: node for node in nodes for name in node.output})
+
+    def kind(self, name: str) -> str:
+        """Return the operator that makes a value; empty for none."""
+        return self.makers[name].op_type if name in self.makers else ""
+
+    def unrounded(self, name: str) -> str:
+        """Return the value that a value is rounded from, or itself."""
+        while self.kind(name) in ("Cast", "Floor", "Round"):
+            name = self.makers[name].input[0]
+        return name
+
+
+def _rule(known: _Known, node: NodeProto) -> Rule | None:
+    if node.op_type == "DequantizeLinear" and node.input[0] in known.constants:
         return None
+    if node.op_type == "Add" and any(known.kind(name) in _SUMS for name in node.input):
+        return partial(_biased, known)
     return _FLOAT_RULES.get(node.op_type)
+
+
+def _biased(known: _Known, node: NodeProto, nodes: Nodes) -> list[str]:
+    """Integers that are added to sums of integers, such as a bias in the unit of the sums, but not rounded."""
+    return [nodes.op("Add", *(nodes.cast(known.unrounded(name), TensorProto.FLOAT) for name in node.input))]
 
 
 def _quantised(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -159,6 +192,21 @@ def _qlinear_matmul(node: NodeProto, nodes: Nodes) -> list[str]:
     return [_levels(nodes, product, (y_scale, y_zero), nodes.dtype(y_zero))]
 
 
+def _lstm(node: NodeProto, nodes: Nodes) -> list[str]:
+    """An LSTM whose inputs are quantised as it runs, and whose weights are, in columns."""
+    x, w, r, *states, w_scale, w_zero, r_scale, r_zero = padded(node.input, 12)
+    weights = [_columns(nodes, w, w_scale, w_zero), _columns(nodes, r, r_scale, r_zero)]
+    return nodes.ops("LSTM", 3, x, *weights, *states, **attributes_of(node))
+
+
+def _columns(nodes: Nodes, weight: str, scale: str, zero: str) -> str:
+    """The weights of an LSTM in rows, as floats. There is a scale for each direction, or for each of its columns."""
+    directions = nodes.shape(weight)[0]
+    wide, unit, point = (nodes.cast(name, TensorProto.FLOAT) for name in (weight, scale, zero))
+    unit, point = (nodes.reshape(name, [directions, 1, -1]) for name in (unit, point))
+    return nodes.op("Transpose", nodes.op("Mul", nodes.op("Sub", wide, point), unit), perm=[0, 2, 1])
+
+
 def _n_bits(node: NodeProto, nodes: Nodes) -> list[str]:
     """The same operator, which multiplies floats where it is asked for them."""
     copy = onnx.NodeProto()
@@ -179,6 +227,7 @@ def _refuse_blocks(attributes: Mapping[str, object]) -> None:
 _FLOAT_RULES: Mapping[str, Callable[[NodeProto, Nodes], list[str]]] = {
     "ConvInteger": _conv_integer,
     "DequantizeLinear": _dequantised,
+    "DynamicQuantizeLSTM": _lstm,
     "DynamicQuantizeLinear": _dynamic,
     "MatMulInteger": _matmul_integer,
     "MatMulNBits": _n_bits,

@@ -132,6 +132,21 @@ def test_a_convolution_with_sums_of_integers() -> None:
     assert error(network(nodes, IMAGE.shape, w=KERNEL, **QUANTITY), IMAGE, expected) < 1e-6
 
 
+def test_a_bias_that_is_rounded_to_the_unit_of_the_sums() -> None:
+    nodes = [
+        NODE("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        NODE("ConvInteger", ["q", "w", "z"], ["sums"]),
+        NODE("Div", ["bias", "s"], ["steps"]),
+        NODE("Floor", ["steps"], ["whole"]),
+        NODE("Cast", ["whole"], ["number"], to=TensorProto.INT32),
+        NODE("Add", ["sums", "number"], ["biased"]),
+        NODE("Cast", ["biased"], ["wide"], to=TensorProto.FLOAT),
+        NODE("Mul", ["wide", "s"], ["y"]),
+    ]
+    bias = np.float32([0.3, -0.4, 150, 7]).reshape(1, 4, 1, 1)
+    assert error(network(nodes, IMAGE.shape, w=KERNEL, bias=bias), IMAGE, convolved(IMAGE, KERNEL) + bias) < 1e-6
+
+
 def test_operators_of_the_runtime_that_add_integers() -> None:
     names = ["q", "step", "middle"] * 2 + ["wide", "byte"]
     nodes = [
@@ -140,6 +155,22 @@ def test_operators_of_the_runtime_that_add_integers() -> None:
         NODE("DequantizeLinear", ["r", "wide", "byte"], ["y"]),
     ]
     assert error(network(nodes, X.shape, **QUANTITY, **RESULT), X, 2 * clipped(X)) < 1e-6
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_an_lstm_whose_weights_are_bytes(per_column: bool) -> None:
+    x = RNG.standard_normal((5, 1, 8)).astype(np.float32)
+    numbers = {"w": RNG.integers(-99, 99, (1, 8, 12)), "r": RNG.integers(-99, 99, (1, 3, 12))}
+    weights = {name: value.astype(np.int8) for name, value in numbers.items()}
+    scale = RNG.uniform(0.005, 0.01, (1, 12) if per_column else (1,)).astype(np.float32)
+    zero = np.full(scale.shape, 2, np.int8)
+    names = ["x", "w", "r", "", "", "", "", "", "s", "z", "s", "z"]
+    node = NODE("DynamicQuantizeLSTM", names, ["y"], hidden_size=3, domain="com.microsoft")
+    floats = {
+        name: ((value - 2.0) * scale[:, None]).swapaxes(1, 2).astype(np.float32) for name, value in numbers.items()
+    }
+    plain = network([NODE("LSTM", ["x", "w", "r"], ["y"], hidden_size=3)], x.shape, **floats)
+    assert error(network([node], x.shape, s=scale, z=zero, **weights), x, computed(plain, x)) < 1e-6
 
 
 def test_weights_of_half_bytes_are_multiplied_with_floats() -> None:
