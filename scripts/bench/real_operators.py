@@ -92,6 +92,20 @@ def _type(dtype: str) -> int:
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
+_UNARY = (
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp"),
+    *("Floor", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg"),
+    *("Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan"),
+    *("Tanh", "ThresholdedRelu"),
+)
+_BINARY = (
+    *("Add", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul"),
+    *("PRelu", "Pow", "Sub", "Sum"),
+)
+_REDUCTIONS = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
+    "ReduceProd",
+)
 _POSITIVE = ("Log", "Sqrt", "Pow", "Reciprocal", "Mod")
 LEFT_OUT = np.zeros(0, np.float32)  # an optional input in the middle
 
@@ -116,10 +130,7 @@ def operators() -> Iterator[Operator]:
 
 
 def _pointwise() -> Iterator[Operator]:
-    unary = "Abs Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round Selu"
-    unary += " Sigmoid Sign Sin Softplus Softsign Sqrt Tanh ThresholdedRelu Celu Identity Tan Atan Asinh IsNaN IsInf"
-    unary += " Acos Acosh Asin Atanh Cosh Sinh"
-    for kind in unary.split():
+    for kind in _UNARY:
         yield Operator(kind, [IMAGE])
     for kind in [
         "Add",
