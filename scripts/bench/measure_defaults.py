@@ -39,6 +39,7 @@ TURN_S = 0.02
 LEAST_RUNS = 3
 LONGEST = 90
 MOST = 5.0
+MOST_ERROR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,23 @@ def timed(operator: Operator, threads: int) -> Times:
     arrays = operator.arrays()
     ours = library(model, arrays, threads)
     theirs = session(model, arrays, threads)
+    check(ours(), theirs())
     turns = [(once(ours), once(theirs)) for _ in range(TURNS)]
     return Times(*(1e6 * min(times) for times in zip(*turns, strict=True)))
+
+
+def check(ours: Any, theirs: list[Any]) -> None:
+    """Check that both compute the same.
+
+    Raises:
+        ValueError: They do not.
+    """
+    from autotune.tvm_backend.export.runners import host_arrays
+    from autotune.tvm_backend.export.timing.accuracy import largest_error
+
+    error = largest_error(host_arrays(ours), theirs)
+    if not error <= MOST_ERROR:
+        raise ValueError(f"differs by {error:.2g}")
 
 
 def once(run: Callable[[], Any]) -> float:

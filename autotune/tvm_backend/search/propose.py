@@ -17,6 +17,7 @@ from autotune.strategies.space import Configuration, Measured, Score, ValidConfi
 from autotune.strategies.strategy import Strategy
 from autotune.tvm_backend.integer.schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
+from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knob_score import train_knob_score
@@ -220,4 +221,10 @@ def _measure_candidate(schedule: Schedule) -> MeasureCandidate:
 def by_hand(program: IRModule) -> Candidate | None:
     """Return the candidate that is known to be good untuned, for a program with an integer product; else None."""
     schedule = default_schedule(program)
+    return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None
+
+
+def by_rule(program: IRModule) -> Candidate | None:
+    """Return the candidate of `default_rule` for a program, if it has one."""
+    schedule = default_rule(program)
     return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None
