@@ -15,6 +15,7 @@ from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructio
 from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.integer.amx import with_tiles
 from autotune.tvm_backend.integer.intrinsics import has
+from autotune.tvm_backend.kernels.cut_loops import narrow_indices
 from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
@@ -56,6 +57,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
 
 
 _ANY_CPU: tuple[Pass, ...] = (write_around, keep_not_a_number, keep_on_stack, join_loops, announce_extents, add_offsets)
+_CPU: tuple[Pass, ...] = (narrow_indices,)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _GPU_CODE: tuple[Pass, ...] = (with_fragments,)
 _X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
@@ -78,7 +80,7 @@ def pipeline(target: Target) -> str:
         name = "autotune-bfloat16"
         ours = (*ours, with_instructions)
     ours = (*ours, elements.keep_not_a_number)
-    tirx.register_tir_pipeline(name, partial(_passes, ours))
+    tirx.register_tir_pipeline(name, partial(_passes, ours, before=_CPU))
     return name
 
 

@@ -222,7 +222,9 @@ def _partial_results(schedule: Schedule, item: _Block) -> list[tuple[BlockRV, in
     loop = schedule.fuse(*schedule.get_loops(item.ref)[len(item.spatial) :])
     width = _partial_width(extent)
     parts = []
-    if width % _FEW and _is_dear(item):  # what is reduced is computed on whole vectors, and reduced afterwards
+    if (
+        (width % _FEW or not width) and extent >= _LANES and _is_dear(item)
+    ):  # what is reduced is computed on whole vectors, and reduced afterwards
         parts.append((_part(schedule, item, loop, extent), extent))
         loop = schedule.get_loops(item.ref)[-1]
     while width > 1:
