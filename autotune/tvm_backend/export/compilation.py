@@ -38,18 +38,7 @@ from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propos
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tasks import extract_programs, task_hash
 from autotune.tvm_backend.target import tvm_target
-from autotune.tvm_backend.types import (
-    Database,
-    Executable,
-    Expr,
-    Function,
-    GlobalVar,
-    IRModule,
-    PrimFunc,
-    Target,
-    TuningRecord,
-    Workload,
-)
+from autotune.tvm_backend.types import Database, Executable, Expr, Function, GlobalVar, IRModule, PrimFunc, Target
 from autotune.tvm_backend.vector_math import registry
 
 _DEFAULT_SEED = 1
@@ -240,41 +229,32 @@ def lower_tuned(
 def _database(programs: Iterable[IRModule], best: Mapping[str, Trial], target: Target) -> Database:
     database = MemoryDatabase()
     for program in programs:
-        workload = database.commit_workload(program)
         best_trial = best.get(task_hash(program))
-        record = record_to_compile(best_trial, workload, target) if best_trial else _default(workload, target)
-        if record is not None:
-            database.commit_tuning_record(record)
+        trial = best_trial or _default_trial(program, target)
+        if trial is not None:
+            workload = database.commit_workload(program)
+            record = record_to_compile(trial, workload, target)
+            database.commit_tuning_record(record if best_trial else without_guarded_vectors(record, workload, target))
     return database
 
 
-def _default(workload: Workload, target: Target) -> TuningRecord | None:
+def _default_trial(program: IRModule, target: Target) -> Trial | None:
     """Choose a schedule for a program without trials. The choice is the same every time.
 
-    It is the one that the prior predicts to be the fastest, if there is a prior for the kind of target.
+    It is one that is known to be good. For other programs, it is the one that the prior predicts to be the fastest, if
+    there is a prior for the kind of target.
 
     Returns:
-        The schedule; None if there is none, the program is too wide or the target is a GPU.
+        The schedule as a trial; None if TVM finds none, the program is too wide or the target is a GPU.
     """
-    program = workload.mod
     if target.kind.name != "llvm" or is_too_wide(program):
         return None  # the default schedules for GPUs are better than a random one
-    known = propose.by_hand(program) or propose.by_rule(program)
-    if known is not None:
-        return record_to_compile(_untimed(known), workload, target)
-    drawn = _by_prior(program, target)
-    if drawn is None:
+    candidate = propose.by_hand(program) or propose.by_rule(program) or _by_prior(program, target)
+    if candidate is None:
         tiny = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
         request = propose.Request((), (), 1, None, _DEFAULT_SEED)
-        drawn = next(iter(propose_without_knobs(program, target, request, tiny).candidates), None)
-    if drawn is None:
-        return None
-    return without_guarded_vectors(record_to_compile(_untimed(drawn), workload, target), workload, target)
-
-
-def _untimed(candidate: Candidate) -> Trial:
-    """Return a candidate as a trial: TVM's database looks for the fastest, and sees none that has no time."""
-    return Trial(candidate.hash, candidate.trace, candidate.args, (1.0,), None, "", 0, 0.0)
+        candidate = next(iter(propose_without_knobs(program, target, request, tiny).candidates), None)
+    return Trial(candidate.hash, candidate.trace, candidate.args, (1.0,), None, "", 0, 0.0) if candidate else None
 
 
 def _by_prior(program: IRModule, target: Target) -> Candidate | None:

@@ -22,6 +22,7 @@ from tvm.tirx import FloorMod, ForKind, IntImm
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.calls import check_calls
 from autotune.tvm_backend.kernels.vector_runs import run_of
+from autotune.tvm_backend.sanitize import WHOLE_VECTORS
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
 from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import (
@@ -70,8 +71,9 @@ def without_guarded_vectors(record: TuningRecord, workload: Workload, target: Ta
 
 
 def _vectors(schedule: Schedule, block: BlockRV) -> list[Loop]:
-    """Return the vector loops around a block."""
-    return [loop for loop in map(schedule.get, schedule.get_loops(block)) if _is_vectorized(loop)]
+    """Return the vector loops around a block, but for those that TVM cuts where a condition begins to hold."""
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    return [] if any(WHOLE_VECTORS in loop.annotations for loop in loops) else list(filter(_is_vectorized, loops))
 
 
 def _is_guarded(loop: Loop) -> bool:
