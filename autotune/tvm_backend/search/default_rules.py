@@ -73,12 +73,10 @@ def _apply(schedule: Schedule) -> bool:
     if any(_is_foreign(item) or _is_product(item) for item in blocks):
         return False
     kept = _inlined(schedule, blocks)
-    *before, last = kept
     if not any(item.reduces for item in kept):
-        if before:
-            return False
-        _elementwise(schedule, last.ref)
-        return True
+        if len(kept) == 1:
+            _elementwise(schedule, kept[0].ref)
+        return len(kept) == 1
     shared = _shared(kept)
     if _lies_in_rows(kept, shared):
         _by_rows(schedule, kept, shared)
@@ -103,8 +101,9 @@ def _blocks(schedule: Schedule) -> list[_Block]:
 def _has_one_end(blocks: Sequence[_Block]) -> bool:
     """Whether all that is computed is for the last block."""
     read = [region.source for item in blocks for region in _reads(item)]
-    written = [region.source for item in blocks[:-1] for region in item.block.writes]
-    return all(any(buffer.same_as(other) for other in read) for buffer in written)
+    return all(
+        any(region.source.same_as(other) for region in item.block.writes for other in read) for item in blocks[:-1]
+    )
 
 
 def _is_foreign(item: _Block) -> bool:
@@ -190,11 +189,17 @@ def _lies_in_rows(kept: Sequence[_Block], shared: Sequence[int]) -> bool:
 
 
 def _elementwise(schedule: Schedule, ref: BlockRV) -> None:
-    loops = schedule.get_loops(ref)
-    size = prod(_extent(schedule, loop) for loop in loops)
-    outer, inner = _vectors(schedule, schedule.fuse(*loops) if loops else schedule.add_unit_loop(ref), _MOST_COLUMNS)
+    """Vectors lie in rows of the result: across rows, each lane would compute where its element is."""
+    loops = list(schedule.get_loops(ref)) or [schedule.add_unit_loop(ref)]
+    extents = [_extent(schedule, loop) for loop in loops]
+    inside = next((count for count in range(1, len(loops)) if prod(extents[-count:]) >= _LANES), len(loops))
+    outer, inner = _vectors(schedule, schedule.fuse(*loops[-inside:]), _MOST_COLUMNS)
     schedule.vectorize(inner)
-    if size >= _PARALLEL_FROM:
+    if prod(extents) < _PARALLEL_FROM:
+        return
+    if inside < len(loops):
+        schedule.parallel(schedule.fuse(*loops[:-inside]))
+    elif extents[-1] % _extent(schedule, inner) == 0:
         schedule.parallel(outer)
 
 
@@ -262,14 +267,15 @@ def _along_vectors(schedule: Schedule, ref: BlockRV, loops: Sequence[LoopRV], wi
 
 
 def _by_columns(schedule: Schedule, kept: Sequence[_Block], shared: Sequence[int]) -> None:
-    """A parallel iteration computes all blocks for some columns."""
+    """A parallel iteration computes all blocks for some columns; for all of a row that cannot be split evenly."""
     loops = schedule.get_loops(kept[-1].ref)
     spatial = loops[: len(kept[-1].spatial)]
     chosen = [spatial[place] for place in shared]
-    outer, inner = _vectors(schedule, chosen[-1], _MOST_COLUMNS)
+    extent = _extent(schedule, chosen[-1])
+    width = _even_width(extent, _MOST_COLUMNS) or extent
+    outer, inner = schedule.split(chosen[-1], [None, width])
     others = [loop for place, loop in enumerate(spatial) if place not in shared]
     schedule.reorder(*chosen[:-1], outer, *others, *loops[len(spatial) :], inner)
-    width = _extent(schedule, inner)
     part = _together(schedule, [item.ref for item in kept], [*chosen[:-1], outer])
     for item in kept:
         _along_columns(schedule, item.ref, part, width)
@@ -279,12 +285,14 @@ def _along_columns(schedule: Schedule, ref: BlockRV, part: LoopRV, width: int) -
     """Make the innermost loop of a block one on vectors of columns."""
     loops = _inside(schedule, ref, part)
     reduced = [loop for loop in loops if _is_reduced(schedule, ref, loop)]
-    spatial = [loop for loop in loops if not any(loop.same_as(other) for other in reduced)]
-    *rest, columns = spatial
-    schedule.reorder(*rest, *reduced, columns)
+    *rest, columns = [loop for loop in loops if loop not in reduced]
     if not reduced and _extent(schedule, columns) > width:  # what windows read is wider than their results
         schedule.annotate(columns, WHOLE_VECTORS, 1)
         return
+    if _extent(schedule, columns) > _MOST_COLUMNS:
+        outer, columns = _vectors(schedule, columns, _LANES)
+        rest.append(outer)
+    schedule.reorder(*rest, *reduced, columns)
     schedule.vectorize(columns)
     if not reduced:
         return
@@ -337,17 +345,17 @@ def _realize_of(schedule: Schedule, ref: BlockRV) -> SBlockRealize:
 def _vectors(schedule: Schedule, loop: LoopRV, most: int) -> list[LoopRV]:
     """Split a loop into vectors, the last of which may be shorter."""
     extent = _extent(schedule, loop)
-    width = next((width for width in _widths(most) if extent % width == 0), 0)
-    if not width:
-        width = extent if extent <= most else _LANES
+    width = _even_width(extent, most) or _LANES
     outer, inner = schedule.split(loop, [None, width])
     _whole(schedule, outer, extent % width)
     return [outer, inner]
 
 
-def _widths(most: int) -> list[int]:
-    whole = range(most, 0, -_LANES)
-    return [*whole, *(width for width in range(most, _FEW - 1, -_FEW) if width % _LANES)]
+def _even_width(extent: int, most: int) -> int:
+    """The width of vectors that a row is made of; 0 where it is not made of whole ones."""
+    if extent <= _LANES:
+        return extent
+    return next((width for width in (*range(most, 0, -_LANES), *range(most, 0, -_FEW)) if extent % width == 0), 0)
 
 
 def _whole(schedule: Schedule, loop: LoopRV, rest: int) -> None:

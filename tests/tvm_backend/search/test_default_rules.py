@@ -65,7 +65,10 @@ CASES = [
     ("GlobalAveragePool", (1, 64, 7, 7), (), {}),
     ("MeanVarianceNormalization", (1, 6, 20, 33), (), {}),
     ("LayerNormalization", (1, 16, 1021), (np.ones(1021, np.float32), np.ones(1021, np.float32)), {}),
-    ("LpNormalization", (1, 515), (), {"axis": -1, "p": 2}),
+    ("Exp", (3, 5, 7, 7), (), {}),
+    ("Abs", (4099,), (), {}),
+    ("Transpose", (1, 24, 9, 17), (), {"perm": [0, 2, 3, 1]}),
+    ("Sigmoid", (64, 97), (), {}),
 ]
 
 
