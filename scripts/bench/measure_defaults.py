@@ -154,8 +154,8 @@ def library(model: onnx.ModelProto, arrays: list[Any], threads: int) -> Callable
     from tvm import relax
 
     from autotune.tvm_backend.export.compilation import compile_tuned
+    from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.models.onnx.read import read_model
-    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_programs
     from autotune.tvm_backend.target import resolve_target, tvm_target
 

@@ -87,15 +87,15 @@ def _apply(schedule: Schedule) -> bool:
 
 def _blocks(schedule: Schedule) -> list[_Block]:
     """The blocks of a program in order; none if one is not a plain nest of loops."""
-    found = []
+    nests = []
     for ref in schedule.get_child_blocks(schedule.get_sblock("root")):
         block = schedule.get(ref)
         kinds = [int(axis.iter_type) for axis in block.iter_vars]
         if schedule.get_child_blocks(ref) or not set(kinds) <= {0, _REDUCED}:
             return []
         spatial = tuple(axis.var for axis, kind in zip(block.iter_vars, kinds, strict=True) if kind == 0)
-        found.append(_Block(ref, block, _REDUCED in kinds, spatial))
-    return found
+        nests.append(_Block(ref, block, _REDUCED in kinds, spatial))
+    return nests
 
 
 def _has_one_end(blocks: Sequence[_Block]) -> bool:
@@ -205,9 +205,9 @@ def _elementwise(schedule: Schedule, ref: BlockRV) -> None:
 
 def _by_rows(schedule: Schedule, kept: Sequence[_Block], shared: Sequence[int]) -> None:
     """A parallel iteration computes all blocks for a row."""
-    parts = [part for item in kept for part in (*_partial_results(schedule, item), (item.ref, 0))]
-    row = _together(schedule, [ref for ref, _ in parts], [schedule.get_loops(kept[-1].ref)[place] for place in shared])
-    for ref, width in parts:
+    steps = [step for item in kept for step in (*_partial_results(schedule, item), (item.ref, 0))]
+    row = _together(schedule, [ref for ref, _ in steps], [schedule.get_loops(kept[-1].ref)[place] for place in shared])
+    for ref, width in steps:
         loops = _inside(schedule, ref, row)
         if width:
             _along_vectors(schedule, ref, loops, width)
@@ -226,17 +226,17 @@ def _partial_results(schedule: Schedule, item: _Block) -> list[tuple[BlockRV, in
     extent = prod(int(axis.dom.extent) for axis in item.block.iter_vars if int(axis.iter_type) == _REDUCED)
     loop = schedule.fuse(*schedule.get_loops(item.ref)[len(item.spatial) :])
     width = _partial_width(extent)
-    parts = []
+    partial = []
     if (
         (width % _FEW or not width) and extent >= _LANES and _is_dear(item)
     ):  # what is reduced is computed on whole vectors, and reduced afterwards
-        parts.append((_part(schedule, item, loop, extent), extent))
+        partial.append((_part(schedule, item, loop, extent), extent))
         loop = schedule.get_loops(item.ref)[-1]
     while width > 1:
-        parts.append((_part(schedule, item, loop, width), width))
+        partial.append((_part(schedule, item, loop, width), width))
         loop = schedule.get_loops(item.ref)[-1]
         width = width // 2 if width % 2 == 0 else 0
-    return parts
+    return partial
 
 
 def _partial_width(extent: int) -> int:

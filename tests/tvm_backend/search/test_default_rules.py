@@ -17,8 +17,8 @@ from tvm import relax, tirx
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.runners import onnx_session, tensors_of
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.tasks import extract_programs
 

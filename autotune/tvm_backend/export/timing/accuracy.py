@@ -80,7 +80,8 @@ def _distance(outputs: Sequence[npt.NDArray[Any]], reference: Sequence[npt.NDArr
     own, right = (np.concatenate([array.ravel() for array in arrays]) for arrays in (outputs, reference))
     if right.dtype == np.int64:
         return float(np.sqrt(np.mean(own != right))) if right.size else 0.0
-    wide, expected = own.astype(np.float64), right.astype(np.float64)
+    wide = own.astype(np.float64)
+    expected = right.astype(np.float64)
     finite = np.isfinite(expected)
     if not finite.any():
         return 0.0
