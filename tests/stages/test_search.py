@@ -97,7 +97,7 @@ def test_a_space_is_exhausted_at_some_time(workspace, job):
         log(workspace, paths, candidates)
         paths.stage(0, round).unlink()
     assert sizes[-1] == 0
-    assert 22 <= sum(sizes) <= 28
+    assert 22 <= sum(sizes) <= 29  # with the default schedule, which the space has not
 
 
 def test_what_has_no_configuration_is_known_by_its_hash(workspace, job):

@@ -99,8 +99,19 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
         search = strategy(replace(view, pending=view.pending.union(chosen)), request.seed)
         chosen += search.propose(request.count - len(chosen), picks)
         steps += search.steps
-    candidates = [validator.candidate(item) for item in chosen]
+    default = _default(knobs, request)
+    candidates = [validator.candidate(item) for item in chosen][: request.count - len(default)] + default
     return Proposal(candidates, steps, validator.replayed, validator.invalid, validator.repeated)
+
+
+def _default(knobs: Knobs, request: Request) -> list[Candidate]:
+    """Return the schedule that a task has without a trial, for its first batch: nothing slower is to be the best.
+
+    It need not be in the space.
+    """
+    is_first = not request.trials and not request.pending and request.count > 1
+    candidate = by_rule(knobs.program) if is_first and knobs.target.kind.name == "llvm" else None
+    return [candidate] if candidate is not None and candidate.hash not in request.known() else []
 
 
 def _view(knobs: Knobs, request: Request, validator: Validator, score: Score | None) -> View:

@@ -14,12 +14,17 @@ import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, tirx
 
+from autotune import strategies
 from autotune.options import InputSpec
+from autotune.storage.formats import Trial
+from autotune.strategies import samplers
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.runners import onnx_session, tensors_of
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.default_rules import default_rule
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.propose import Request, by_rule, propose
 from autotune.tvm_backend.search.tasks import extract_programs
 
 _PARALLEL = 1
@@ -128,6 +133,19 @@ def test_a_softmax_over_many_classes_computes_no_sum_twice(prepared: Any, target
     assert steps_of(schedule.mod) < 1.2 * steps_of(program)
     kinds = {int(loop.kind) for loop in loops_of(schedule.mod)}
     assert {_PARALLEL, _VECTORIZED} <= kinds
+
+
+def test_the_first_trials_of_a_task_have_its_default_schedule_among_them(prepared: Any, target: Any) -> None:
+    shape = (1, 40, 1285)
+    (program,) = extract_programs(prepared(network("Softmax", shape, axis=-1), shape), target).values()
+    default = by_rule(program)
+    assert default is not None
+    knobs = Knobs(program, target)
+    sampler = samplers.make("greedy", 0.0, True)
+    for trials, there in (((), True), ((Trial("0" * 16, default.trace, [], (1.0,), None, "", 0, 0.0),), False)):
+        proposal = propose(knobs, strategies.get("random"), sampler, Request(trials, (), 4, None, 1))
+        assert (default.hash in [item.hash for item in proposal.candidates]) is there
+        assert len(proposal.candidates) == 4
 
 
 def test_a_product_is_left_to_the_search(matmul_of: Any) -> None:
