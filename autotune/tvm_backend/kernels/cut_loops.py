@@ -26,7 +26,7 @@ def narrow_indices(module: IRModule) -> IRModule:
 
 def _narrowed(function: PrimFunc) -> PrimFunc:
     loops: list[Loop] = []
-    dtypes: list[str] = []
+    dtypes = [str(getattr(parameter.ty, "dtype", "")) for parameter in function.params]
     tvm_ffi.structural_walk(
         function.body,
         (

@@ -29,6 +29,7 @@ _VECTORS = 4  # of partial results: a step on one need not wait for the step bef
 _MOST_COLUMNS = 64
 _FEW = 8
 _FEWEST = 4
+_FEW_CALLS = 2
 _UNROLLED = 32  # steps of a reduction
 _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begun
 _REDUCED = 2  # the type of an axis that is reduced, in TVM
@@ -53,6 +54,10 @@ class _Block:
     spatial: tuple[tirx.Var, ...]
 
 
+class _NoRule(Exception):
+    """A program is of a form for which there is no rule."""
+
+
 def default_rule(program: IRModule) -> Schedule | None:
     """Return a schedule of a program that needs no search to be sane; None for one with products, or of another form.
 
@@ -62,7 +67,7 @@ def default_rule(program: IRModule) -> Schedule | None:
     schedule = tvm.s_tir.Schedule(program, debug_mask="none", error_render_level="none")
     try:
         return schedule if _apply(schedule) else None
-    except ScheduleError:  # of a form that these rules do not know
+    except (ScheduleError, _NoRule):  # of a form that these rules do not know
         return None
 
 
@@ -75,7 +80,7 @@ def _apply(schedule: Schedule) -> bool:
     kept = _inlined(schedule, blocks)
     if not any(item.reduces for item in kept):
         if len(kept) == 1:
-            _elementwise(schedule, kept[0].ref)
+            _elementwise(schedule, kept[0])
         return len(kept) == 1
     shared = _shared(kept)
     if _lies_in_rows(kept, shared):
@@ -163,9 +168,14 @@ def _rereads(block: tvm.s_tir.SBlock) -> bool:
 
 def _is_dear(item: _Block) -> bool:
     """Whether an element takes more than a few instructions, or has a condition, as what is padded has."""
+    calls = _calls(item)
+    return _CONDITION in calls or any(not name.startswith(_CHEAP) for name in calls)
+
+
+def _calls(item: _Block) -> list[str]:
     calls: list[str] = []
     tvm_ffi.structural_walk(item.block.body, ((relax.Call, lambda call: calls.append(str(call.op.name))),))
-    return _CONDITION in calls or any(not name.startswith(_CHEAP) for name in calls)
+    return calls
 
 
 def _shared(kept: Sequence[_Block]) -> list[int]:
@@ -188,12 +198,13 @@ def _lies_in_rows(kept: Sequence[_Block], shared: Sequence[int]) -> bool:
     return not any(_has(widest.region[-1].min, axis) for axis in first.spatial)
 
 
-def _elementwise(schedule: Schedule, ref: BlockRV) -> None:
+def _elementwise(schedule: Schedule, item: _Block) -> None:
     """Vectors lie in rows of the result: across rows, each lane would compute where its element is."""
-    loops = list(schedule.get_loops(ref)) or [schedule.add_unit_loop(ref)]
+    loops = list(schedule.get_loops(item.ref)) or [schedule.add_unit_loop(item.ref)]
+    most = _MOST_COLUMNS if len(_calls(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
     extents = [_extent(schedule, loop) for loop in loops]
     inside = next((count for count in range(1, len(loops)) if prod(extents[-count:]) >= _LANES), len(loops))
-    outer, inner = _vectors(schedule, schedule.fuse(*loops[-inside:]), _MOST_COLUMNS)
+    outer, inner = _vectors(schedule, schedule.fuse(*loops[-inside:]), most)
     schedule.vectorize(inner)
     if prod(extents) < _PARALLEL_FROM:
         return
@@ -287,7 +298,7 @@ def _along_columns(schedule: Schedule, ref: BlockRV, part: LoopRV, width: int) -
     reduced = [loop for loop in loops if _is_reduced(schedule, ref, loop)]
     *rest, columns = [loop for loop in loops if loop not in reduced]
     if not reduced and _extent(schedule, columns) > width:  # what windows read is wider than their results
-        schedule.annotate(columns, WHOLE_VECTORS, 1)
+        _cut(schedule, columns)
         return
     if _extent(schedule, columns) > _MOST_COLUMNS:
         outer, columns = _vectors(schedule, columns, _LANES)
@@ -361,7 +372,18 @@ def _even_width(extent: int, most: int) -> int:
 def _whole(schedule: Schedule, loop: LoopRV, rest: int) -> None:
     """Let a loop over vectors have no condition but at its end, where one is not whole: it would be in each lane."""
     if rest:
-        schedule.annotate(loop, WHOLE_VECTORS, 1)
+        _cut(schedule, loop)
+
+
+def _cut(schedule: Schedule, loop: LoopRV) -> None:
+    """Let TVM cut a loop where a condition begins to hold.
+
+    Raises:
+        _NoRule: The program holds indices of 64 bits, for which TVM fails to.
+    """
+    if any("int64" in str(getattr(parameter.ty, "dtype", "")) for parameter in schedule.mod["main"].params):
+        raise _NoRule
+    schedule.annotate(loop, WHOLE_VECTORS, 1)
 
 
 def _extent(schedule: Schedule, loop: LoopRV) -> int:

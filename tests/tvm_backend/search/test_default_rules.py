@@ -150,3 +150,19 @@ def test_the_first_trials_of_a_task_have_its_default_schedule_among_them(prepare
 
 def test_a_product_is_left_to_the_search(matmul_of: Any) -> None:
     assert default_rule(matmul_of(96)) is None
+
+
+def test_a_gather_of_rows_of_odd_length_is_compiled(tmp_path: Path, target: Any) -> None:
+    """It holds indices of 64 bits, by which no loop is cut."""
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, [1, 30, 91]), value("i", TensorProto.INT64, [1, 30, 91])]
+    node = helper.make_node("GatherElements", ["x", "i"], ["y"], axis=1)
+    graph = helper.make_graph([node], "network", inputs, [value("y", TensorProto.FLOAT, [1, 30, 91])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(proto, str(tmp_path / "model.onnx"))
+    lowered = prepare(read_model(tmp_path / "model.onnx", {}).module, target)
+    built = compile_tuned(lowered, extract_programs(lowered, target).values(), {}, target)
+    x = _RNG.standard_normal((1, 30, 91)).astype(np.float32)
+    index = _RNG.integers(0, 30, (1, 30, 91))
+    ours = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(index)).numpy()
+    np.testing.assert_array_equal(ours, np.take_along_axis(x, index, 1))
