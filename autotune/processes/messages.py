@@ -26,7 +26,17 @@ from autotune.options import AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import Entry, KeptValue, Kind, OpenBatch, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import (
+    Entry,
+    KeptValue,
+    Kind,
+    OpenBatch,
+    ShapeBinding,
+    TaskSpec,
+    VerifiedBy,
+    from_json,
+    to_json,
+)
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.quantisation import Quantisation
 
@@ -218,6 +228,8 @@ class ImportAnswer:
         metric: what its candidates are measured by.
         quantisation: what quantising it cost; None if it was not.
         own_error: how far its own runtime is from itself, at each set of shapes; empty if nothing was written.
+        verified_by: what an export is verified by, at each set of shapes; empty if nothing was written.
+        problem: what its own runtime says of random inputs that it cannot run; empty if it can.
         precision: what it is computed in.
         state: what it keeps from run to run.
         open_batches: those that nobody gave a size.
@@ -235,6 +247,8 @@ class ImportAnswer:
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
     own_error: tuple[float, ...] = ()
+    verified_by: tuple[VerifiedBy, ...] = ()
+    problem: str = ""
     precision: Precision = "fp32"
     state: tuple[KeptValue, ...] = ()
     open_batches: tuple[OpenBatch, ...] = ()

@@ -42,6 +42,9 @@ class ShapeBinding:
     dims: dict[str, int] = field(default_factory=dict)
 
 
+# What decides whether a library is right: the runtime of the model; where that is far from itself, the same weights in
+# float32, or what the model chooses by; or nothing, on random inputs.
+VerifiedBy = Literal["runtime", "float32", "choices", "nothing"]
 MOST_OWN_ERROR = 0.05  # of a model whose outputs can be verified: another runtime may be as far from its own
 
 
@@ -110,8 +113,10 @@ class JobSpec(JobOptions):
     in its logs stand for. `quantisation` says what quantising the model cost, if `submit` did it: the job's copy of the
     model is quantised then. `own_error` says for each set of shapes how far the outputs of the model's own runtime are
     from each other, relative to the largest value: without optimisations, on other threads, for inputs that differ in
-    the last bit. `state` is what the model keeps from run to run. `open_batches` are those that were taken as 1; its
-    shapes say so as if that had been given. `digest` is that of the files as submitted.
+    the last bit. `verified_by` says for each of them what an export without inputs of the user is verified by, and
+    `problem` why by nothing, where the runtime cannot run the model on random inputs. `state` is what the model keeps
+    from run to run. `open_batches` are those that were taken as 1; its shapes say so as if that had been given.
+    `digest` is that of the files as submitted.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -139,6 +144,8 @@ class JobSpec(JobOptions):
     metric: Metric = field(default_factory=Metric)
     quantisation: Quantisation | None = None
     own_error: tuple[Annotated[float, number(0.0)], ...] = ()
+    verified_by: tuple[VerifiedBy, ...] = ()
+    problem: str = ""
     state: tuple[KeptValue, ...] = ()
     open_batches: tuple[OpenBatch, ...] = ()
     digest: ModelDigest | None = None

@@ -29,7 +29,9 @@ _ARITHMETIC = re.compile(
     r"|tirx\.(sigmoid|sqrt|trunc|vector(combine|high|low))"
 )
 # Annotations and attributes whose value the code generator compiles or calls.
-_CODE = re.compile(r"pragma_(?!auto_unroll_max_step$|unroll_explicit$|scope$).*|extern_scope|.*callback.*")
+_CODE = re.compile(
+    r"pragma_(?!auto_unroll_max_step$|loop_partition_hint$|unroll_explicit$|scope$).*|extern_scope|.*callback.*"
+)
 _NAMES_INTRINSIC = ("meta_schedule.auto_tensorize", "meta_schedule.auto_tensorize_init")
 # What TVM's lowering of models calls: the functions that sort, with their operands, and barriers between threads.
 _LOWERED = re.compile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from autotune.machine.hardware import pin
@@ -29,7 +28,7 @@ def run(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
         answer = import_submitted(request, progress)
         if request.folder is None:
             return answer
-        from autotune.tvm_backend.export.timing.own_error import measure
+        from autotune.tvm_backend.export.timing.verdict import judged
 
         progress("measuring how far its own runtime is from itself")
-        return replace(answer, own_error=measure(JobPaths(Path(request.folder)), request, answer))
+        return judged(JobPaths(Path(request.folder)), request, answer)

@@ -115,6 +115,8 @@ _THREAD = _matches(r"(blockIdx|threadIdx)\.[xyz]|vthread(\.[xyz])?")
 _COUNT = _any(_is_integer, _VARIABLE)
 _QUOTED = _matches(r'"[\w.]*"')  # a string among operands is JSON
 
+WHOLE_VECTORS = "pragma_loop_partition_hint"  # the annotation of a loop that TVM cuts where a condition begins to hold
+
 # What rules annotate, and with which values.
 _ANNOTATIONS: dict[str, Check] = {
     "meta_schedule.auto_tensorize": _QUOTED,
@@ -136,6 +138,7 @@ _ANNOTATIONS: dict[str, Check] = {
     "local_stage": _COUNT,
     "permuted_layout": _any(_COUNT, _QUOTED),
     "pragma_auto_unroll_max_step": _COUNT,
+    WHOLE_VECTORS: _COUNT,
     "pragma_unroll_explicit": _COUNT,
     "software_pipeline_async_stages": _many(_is_integer),
     "software_pipeline_order": _many(_is_integer),

@@ -97,7 +97,7 @@ def test_a_space_is_exhausted_at_some_time(workspace, job):
         log(workspace, paths, candidates)
         paths.stage(0, round).unlink()
     assert sizes[-1] == 0
-    assert 22 <= sum(sizes) <= 28
+    assert 22 <= sum(sizes) <= 29  # with the default schedule, which the space has not
 
 
 def test_what_has_no_configuration_is_known_by_its_hash(workspace, job):
@@ -115,7 +115,7 @@ def test_what_has_no_configuration_is_known_by_its_hash(workspace, job):
 @pytest.mark.parametrize(("shape", "taken_over"), [("1x8", True), ("1x9", False)])
 def test_what_did_best_on_a_task_of_the_same_shapes_is_tried_first(workspace, job, shape, taken_over):
     paths = job("random", "greedy")
-    *others, best = searched(workspace, paths, count=12)[1]
+    *others, best, _default = searched(workspace, paths, count=12)[1]
     spec = formats.read(JobSpec, paths.spec)
     similar = TaskSpec("pool_relu", "0123456789abcdef", 1, shape, 0.1, True)
     formats.write(paths.spec, replace(spec, tasks=(*spec.tasks, similar), known_at_submit=(0, 0)))

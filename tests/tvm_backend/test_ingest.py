@@ -142,19 +142,50 @@ def test_how_far_a_model_is_from_itself_is_measured_at_each_set_of_shapes(import
     assert len(answer.own_error) == 2 and all(0 < own < 1e-5 for own in answer.own_error)
 
 
-def test_a_model_that_rounds_is_far_from_itself(imported):
-    """Values between steps are as likely as others, and a last bit decides which of two steps some of them take."""
-    big = numpy_helper.from_array(np.float32(2**22), "big")
+BIG = numpy_helper.from_array(np.float32(2**22), "big")
+
+
+def chaotic(*between):
+    """Values so large that a last bit is another angle."""
     nodes = [
         helper.make_node("Mul", ["x", "big"], ["wide"]),
-        helper.make_node("Floor", ["wide"], ["whole"]),
-        helper.make_node("Sin", ["whole"], ["wave"]),
+        *between,
+        helper.make_node("Sin", ["whole" if between else "wide"], ["wave"]),
         helper.make_node("Flatten", ["wave"], ["flat"]),
     ]
     proto = model(nodes)
-    proto.graph.initializer.append(big)
-    answer, _ = imported(proto)
+    proto.graph.initializer.append(BIG)
+    return proto
+
+
+def test_a_model_that_rounds_is_far_from_itself_and_verified_by_its_choices(imported):
+    """Values between steps are as likely as others, and a last bit decides which of two steps some of them take."""
+    answer, _ = imported(chaotic(helper.make_node("Floor", ["wide"], ["whole"])))
     assert answer.own_error[0] > 0.01
+    assert answer.verified_by == ("choices",)
+
+
+def test_nothing_decides_about_a_model_that_is_far_from_itself_and_chooses_nothing(imported):
+    answer, _ = imported(chaotic())
+    assert answer.own_error[0] > 0.05
+    assert answer.verified_by == ("nothing",) and answer.problem == ""
+
+
+def test_what_a_runtime_says_of_random_inputs_is_told(imported):
+    """No index that is drawn is in the table."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["number"], to=TensorProto.INT64),
+        helper.make_node("Add", ["number", "far"], ["index"]),
+        helper.make_node("Gather", ["table", "index"], ["flat3"]),
+        helper.make_node("Flatten", ["flat3"], ["flat"]),
+    ]
+    proto = model(nodes)
+    proto.graph.initializer.append(numpy_helper.from_array(np.int64(1000), "far"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(8, np.float32), "table"))
+    answer, _ = imported(proto)
+    assert answer.verified_by == ("nothing",)
+    assert answer.problem.startswith("ONNX Runtime cannot run the model as submitted (")
+    assert "--inputs FILE.npz" in answer.problem
 
 
 def test_the_digest_is_of_the_files_as_submitted(imported, tmp_path):

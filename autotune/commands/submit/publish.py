@@ -286,6 +286,8 @@ def _spec(
         metric=imported.metric,
         quantisation=imported.quantisation or submission.quantisation,
         own_error=imported.own_error,
+        verified_by=imported.verified_by,
+        problem=imported.problem,
         state=imported.state,
         open_batches=imported.open_batches,
         digest=submission.digest or imported.digest,

@@ -22,9 +22,14 @@ from autotune.errors import BadInput, OpenShapes, one_line
 from autotune.options import InputSpec, TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage import formats
-from autotune.storage.formats import MOST_OWN_ERROR, JobSpec, KeptValue, OpenBatch
+from autotune.storage.formats import JobSpec, KeptValue, OpenBatch
 
 _TOLD = 1e-3  # of the own error of a model
+_DECIDES = {  # what a job is verified by, the most telling first
+    "choices": "an export is verified up to each of its choices, as by TopK, and from there on",
+    "float32": "an export has to be as near as that to the same weights in float32",
+    "runtime": "an export may be as far from it",
+}
 
 
 @takes_options
@@ -126,7 +131,7 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
         about = {"id": spec.id, "name": spec.name, "tasks": len(spec.tasks)}
         budget = {"trials": spec.trials, "automatic": spec.automatic}
         state = [asdict(item) for item in spec.state]
-        tell(json.dumps({**about, **budget, "own_error": list(spec.own_error), "state": state}))
+        tell(json.dumps({**about, **budget, **_verification(spec), "state": state}))
         return
     tell(str(spec.id))
     if not quiet:
@@ -140,7 +145,7 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
             *quantised,
             *batch_lines(spec.open_batches),
             *state_lines(spec.state),
-            *own_error_lines(spec.own_error),
+            *verification_lines(spec),
         ]:
             say(line)
         if spec.trials < len(spec.tunable):
@@ -159,6 +164,10 @@ def batch_lines(batches: Sequence[OpenBatch]) -> list[str]:
     return [f"the batch of {names} is open and is taken as 1; for one of 8, say, add {shlex.join(words)}"]
 
 
+def _verification(spec: JobSpec) -> dict[str, Any]:
+    return {"own_error": list(spec.own_error), "verified_by": list(spec.verified_by), "problem": spec.problem}
+
+
 def state_lines(state: Sequence[KeptValue]) -> list[str]:
     """Return the lines about what a model keeps from run to run, if it keeps anything."""
     if not state:
@@ -167,17 +176,17 @@ def state_lines(state: Sequence[KeptValue]) -> list[str]:
     return ["the model keeps values from run to run; hand these outputs back in as inputs of the next run:", *lines]
 
 
-def own_error_lines(own_error: Sequence[float]) -> list[str]:
-    """Return the line about a model whose runtime is far from itself, if it is. See `JobSpec.own_error`."""
-    own = max(own_error, default=0.0)
+def verification_lines(spec: JobSpec) -> list[str]:
+    """Return the line about what an export of a job will be verified by, if it is not simply the model's runtime."""
+    if spec.problem:
+        return [f"warning: an export would be refused as it is: {spec.problem}"]
+    own = max(spec.own_error, default=0.0)
     if own < _TOLD:
         return []
     what = (
         f"its own runtime is {own:.1%} from itself on random inputs: by optimisations, threads and last bits of inputs"
     )
-    if own <= MOST_OWN_ERROR:
-        return [f"{what}; an export may be as far from it"]
-    advice = "export it with your inputs (--inputs FILE.npz), or raise [export] tolerance in autotune.toml"
-    return [
-        f"warning: {what}. Unless that comes of a choice, as by TopK, an export of it cannot be verified so: {advice}"
-    ]
+    if "nothing" in spec.verified_by:
+        advice = "export it with your inputs (--inputs FILE.npz), or raise [export] tolerance in autotune.toml"
+        return [f"warning: {what}. An export would be refused as it is: {advice}"]
+    return [f"{what}; {next(text for by, text in _DECIDES.items() if by in spec.verified_by)}"]

@@ -241,14 +241,15 @@ def _database(programs: Iterable[IRModule], best: Mapping[str, Trial], target: T
 def _default_trial(program: IRModule, target: Target) -> Trial | None:
     """Choose a schedule for a program without trials. The choice is the same every time.
 
-    It is the one that the prior predicts to be the fastest, if there is a prior for the kind of target.
+    It is one that is known to be good. For other programs, it is the one that the prior predicts to be the fastest, if
+    there is a prior for the kind of target.
 
     Returns:
         The schedule as a trial; None if TVM finds none, the program is too wide or the target is a GPU.
     """
     if target.kind.name != "llvm" or is_too_wide(program):
         return None  # the default schedules for GPUs are better than a random one
-    candidate = propose.by_hand(program) or _by_prior(program, target)
+    candidate = propose.by_hand(program) or propose.by_rule(program) or _by_prior(program, target)
     if candidate is None:
         tiny = EvolutionParameters(population=8, generations=0, init_unmeasured=1, mutation_probability=0.0)
         request = propose.Request((), (), 1, None, _DEFAULT_SEED)

@@ -60,9 +60,21 @@ def onnx_runner(
         arrays: The value of each input, in the same order.
         values: The constant inputs by name.
     """
-    feed = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
-    feed.update(constant_inputs(session, values or {}))
+    feed = onnx_feed(session, inputs, arrays, values or {})
     return lambda: list(session.run(None, feed))
+
+
+def onnx_feed(
+    session: InferenceSession, inputs: Sequence[InputSpec], arrays: Arrays, values: Mapping[str, Constant]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the inputs of a session by name, in the types that it takes: a job may have been given others.
+
+    The arguments are those of `onnx_runner`.
+    """
+    given = {item.name: array for item, array in zip(inputs, arrays, strict=True)}
+    dtypes = {item.name: _DTYPES.get(item.type) for item in session.get_inputs()}
+    feed = {name: array.astype(dtypes.get(name) or array.dtype, copy=False) for name, array in given.items()}
+    return feed | constant_inputs(session, values)
 
 
 def constant_inputs(session: InferenceSession, values: Mapping[str, Constant]) -> dict[str, npt.NDArray[Any]]:

@@ -34,7 +34,7 @@ from autotune.tvm_backend.export.progress import (
     Leases,
 )
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
-from autotune.tvm_backend.export.timing import choices, retiming, whole_model
+from autotune.tvm_backend.export.timing import choices, float_reference, retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, move_source
@@ -172,10 +172,13 @@ def _verify(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
 def _verify_case(export: _Export, case: Case, best: Mapping[str, Trial]) -> Verified:
     try:
         return whole_model.verify(export.job, case, export.tuned)
-    except VerificationError:
+    except VerificationError as failure:
+        in_floats = float_reference.compare(export.job, case, export.tuned)
+        if in_floats is not None and in_floats.is_right:
+            return in_floats.verified()
         verified = choices.verify(export.job, case, export.tuned, best)
         if verified is None:
-            raise
+            raise VerificationError(f"{failure}{in_floats.text() if in_floats else ''}") from None
         return verified
 
 

@@ -20,8 +20,9 @@ from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
 from autotune.tvm_backend.models.onnx.choices import with_outputs
-from autotune.tvm_backend.models.onnx.read import import_rewritten, parse_file, read_rewritten
-from autotune.tvm_backend.models.onnx.simplify import graphs
+from autotune.tvm_backend.models.onnx.in_floats import in_floats
+from autotune.tvm_backend.models.onnx.read import freeze, import_rewritten, parse_file, read_rewritten
+from autotune.tvm_backend.models.onnx.simplify import fix_shapes, graphs
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.pytorch.archive import read_archive
 from autotune.tvm_backend.models.pytorch.checked import output_names
@@ -80,11 +81,11 @@ class OnnxModel:
         self.file = paths.model
         rewritten = paths.rewritten_model(index)
         self._rewritten = rewritten if rewritten.exists() else None
-        self._inputs = entry.inputs
+        self.inputs = entry.inputs
         self._values = values
 
     def module(self) -> IRModule:
-        return read_rewritten(self._rewritten or self.file, self._inputs).module
+        return read_rewritten(self._rewritten or self.file, self.inputs).module
 
     def graph(self) -> ModelProto:
         """Return the graph that is compiled."""
@@ -92,7 +93,7 @@ class OnnxModel:
 
     def module_with(self, names: Sequence[str]) -> IRModule:
         """Import it with these tensors of `graph` as outputs, too, after its own."""
-        return import_rewritten(self.file, with_outputs(self.graph(), names), self._inputs).module
+        return import_rewritten(self.file, with_outputs(self.graph(), names), self.inputs).module
 
     def hints(self) -> Hints:
         return onnx_hints(self.graph())
@@ -102,12 +103,17 @@ class OnnxModel:
 
     def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         session = runners.onnx_session(self.file, threads)
-        return runners.onnx_runner(session, self._inputs, arrays, self._values)
+        return runners.onnx_runner(session, self.inputs, arrays, self._values)
 
     def outputs(self, several: Iterable[Arrays], threads: int, *, plain: bool = False) -> Iterator[Arrays]:
         session = runners.onnx_session(self.file, threads, plain=plain)
         for arrays in several:
-            yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
+            yield runners.onnx_runner(session, self.inputs, arrays, self._values)()
+
+    def in_floats(self) -> ModelProto | None:
+        """Return the graph as submitted without what it rounds to integers; None if there is no such form of it."""
+        graph = fix_shapes(freeze(self.file, parse_file(self.file), self._values), self.inputs)
+        return None if is_large(graph) else in_floats(graph)
 
     def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
         yield from self.outputs([arrays], threads, plain=True)
@@ -116,7 +122,7 @@ class OnnxModel:
         # The graph that is compiled computes no sizes, which other constants would change.
         for content in with_moved_constants(self.graph()):
             session = runners.onnx_session(content, threads)
-            yield runners.onnx_runner(session, self._inputs, arrays, self._values)()
+            yield runners.onnx_runner(session, self.inputs, arrays, self._values)()
 
 
 def with_moved_constants(proto: ModelProto) -> Iterator[bytes]:

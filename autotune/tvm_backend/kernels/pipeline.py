@@ -14,6 +14,7 @@ from autotune.tvm_backend.intrinsics import elements
 from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
 from autotune.tvm_backend.intrinsics.tiles import with_tiles
 from autotune.tvm_backend.isa.choice import architecture, sets_of
+from autotune.tvm_backend.kernels.cut_loops import narrow_indices
 from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
@@ -55,6 +56,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
 
 
 _ANY_CPU: tuple[Pass, ...] = (write_around, keep_not_a_number, keep_on_stack, join_loops, announce_extents, add_offsets)
+_CPU: tuple[Pass, ...] = (narrow_indices,)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _GPU_CODE: tuple[Pass, ...] = (with_fragments,)
 
@@ -80,7 +82,7 @@ def pipeline(target: Target) -> str:
         *(partial(with_functions, functions=item) for item in functions),
         elements.keep_not_a_number,
     ]
-    tirx.register_tir_pipeline(name, partial(_passes, tuple(ours)))
+    tirx.register_tir_pipeline(name, partial(_passes, tuple(ours), before=_CPU))
     return name
 
 

@@ -24,6 +24,7 @@ from autotune.tvm_backend.calls import check_calls
 from autotune.tvm_backend.isa.choice import vector_registers
 from autotune.tvm_backend.kernels.index_values import block_in
 from autotune.tvm_backend.kernels.vector_runs import run_of
+from autotune.tvm_backend.sanitize import WHOLE_VECTORS
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
 from autotune.tvm_backend.types import (
     BlockRV,
@@ -70,8 +71,9 @@ def without_guarded_vectors(record: TuningRecord, workload: Workload, target: Ta
 
 
 def _vectors(schedule: Schedule, block: BlockRV) -> list[Loop]:
-    """Return the vector loops around a block."""
-    return [loop for loop in map(schedule.get, schedule.get_loops(block)) if _is_vectorized(loop)]
+    """Return the vector loops around a block, but for those that TVM cuts where a condition begins to hold."""
+    loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
+    return [] if any(WHOLE_VECTORS in loop.annotations for loop in loops) else list(filter(_is_vectorized, loops))
 
 
 def _is_guarded(loop: Loop) -> bool:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from autotune.devices import for_target
 from autotune.errors import BadInput, ModelError
 from autotune.options import AUTO, AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.exploration import Alternatives
@@ -30,6 +29,7 @@ from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx import checks
 from autotune.tvm_backend.models.onnx.read import freeze, load_weights, parse_graph, read_model, weight_files
+from autotune.tvm_backend.models.onnx.simplify import open_sizes
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.pytorch.archive import is_archive
 from autotune.tvm_backend.models.pytorch.program import import_program, write_fixed
@@ -37,7 +37,7 @@ from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs
 from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.models.tflite.state import with_open_state
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
-from autotune.tvm_backend.target import ResolvedTarget, check_tensor_cores, resolve_target, tvm_target
+from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
 
 Result = TypeVar("Result")
@@ -86,7 +86,7 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
             formats.write(paths.alternatives, imported[0].alternatives)
     return ImportAnswer(
         target=target.description,
-        target_key=_logs_of(target, max(item.constant_bytes for item in imported)),
+        target_key=target.key_holding(max(item.constant_bytes for item in imported)),
         inputs=imported[0].inputs,
         tasks=tuple(task.spec for task in tasks),
         spaces=tuple(task.space for task in tasks),
@@ -118,12 +118,6 @@ def _digest(path: Path, before: Mapping[str, Stamp | None]) -> ModelDigest:
     if any(_stamp(path.parent / name) != earlier for name, earlier in before.items()):
         raise ModelError(f"{path} was changed while it was read; submit it again")
     return digest
-
-
-def _logs_of(target: ResolvedTarget, constants: int) -> str:
-    """Return the key of the tuning logs of a model whose constants have so many bytes."""
-    device = for_target(target.description)
-    return device.kind_holding(constants).key if device.log_kind().key == target.key else target.key
 
 
 def chosen_precision(asked: AskedPrecision, description: Mapping[str, Any]) -> Precision:
@@ -308,11 +302,13 @@ class _OnnxFile:
         self._proto = parse_graph(path)
         self.weights = {name: _stamp(path.parent / name) for name in weight_files(self._proto)}
         load_weights(path, self._proto)
+        self._asked: list[Sequence[InputSpec]] = []
 
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
         model = read_model(self._path, overrides, self._proto, shapes.dims, self._values, gpu=gpu)
         checks.check_runs(self._path, freeze(self._path, self._proto, self._values), model.inputs)
+        self._asked.append(model.inputs)
         return model
 
     def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
@@ -322,7 +318,8 @@ class _OnnxFile:
         return quantisation
 
     def keep(self, job: JobPaths) -> None:
-        write_model(job.model, job.weights_of(job.model), self._proto)
+        """Write the model, with inputs of open sizes where the user asked for others than those that it fixes."""
+        write_model(job.model, job.weights_of(job.model), open_sizes(self._proto, self._asked))
 
 
 class _ExportedProgram:

@@ -17,6 +17,7 @@ from autotune.strategies.space import Configuration, Measured, Score, ValidConfi
 from autotune.strategies.strategy import Strategy
 from autotune.tvm_backend.intrinsics.schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
+from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knob_score import train_knob_score
@@ -98,8 +99,19 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
         search = strategy(replace(view, pending=view.pending.union(chosen)), request.seed)
         chosen += search.propose(request.count - len(chosen), picks)
         steps += search.steps
-    candidates = [validator.candidate(item) for item in chosen]
+    default = _default(knobs, request)
+    candidates = [validator.candidate(item) for item in chosen][: request.count - len(default)] + default
     return Proposal(candidates, steps, validator.replayed, validator.invalid, validator.repeated)
+
+
+def _default(knobs: Knobs, request: Request) -> list[Candidate]:
+    """Return the schedule that a task has without a trial, for its first batch: nothing slower is to be the best.
+
+    It need not be in the space.
+    """
+    is_first = not request.trials and not request.pending and request.count > 1
+    candidate = by_rule(knobs.program) if is_first and knobs.target.kind.name == "llvm" else None
+    return [candidate] if candidate is not None and candidate.hash not in request.known() else []
 
 
 def _view(knobs: Knobs, request: Request, validator: Validator, score: Score | None) -> View:
@@ -220,4 +232,10 @@ def _measure_candidate(schedule: Schedule) -> MeasureCandidate:
 def by_hand(program: IRModule) -> Candidate | None:
     """Return the candidate that is known to be good untuned, for a program with an integer product; else None."""
     schedule = default_schedule(program)
+    return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None
+
+
+def by_rule(program: IRModule) -> Candidate | None:
+    """Return the candidate of `default_rule` for a program, if it has one."""
+    schedule = default_rule(program)
     return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None

@@ -58,6 +58,37 @@ def _described(array: npt.NDArray[Any]) -> str:
     return " ".join(["x".join(map(str, array.shape)) or "scalar", str(array.dtype)])
 
 
+def distances(outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> list[float]:
+    """Return for each output the root mean square of all its errors on several inputs, which chance hardly changes.
+
+    It is relative to the largest value of the output, and for 64-bit integers the root of the share of those that
+    differ. It is infinite where `largest_error` is.
+
+    Args:
+        outputs: The outputs to check, for each of the inputs.
+        reference: The right outputs.
+    """
+    return [
+        _distance(own, right)
+        for own, right in zip(zip(*outputs, strict=True), zip(*reference, strict=True), strict=True)
+    ]
+
+
+def _distance(outputs: Sequence[npt.NDArray[Any]], reference: Sequence[npt.NDArray[Any]]) -> float:
+    if not math.isfinite(largest_error(list(outputs), list(reference))):
+        return math.inf
+    own, right = (np.concatenate([array.ravel() for array in arrays]) for arrays in (outputs, reference))
+    if right.dtype == np.int64:
+        return float(np.sqrt(np.mean(own != right))) if right.size else 0.0
+    wide = own.astype(np.float64)
+    expected = right.astype(np.float64)
+    finite = np.isfinite(expected)
+    if not finite.any():
+        return 0.0
+    scale = max(float(np.abs(expected[finite]).max()), _MIN_SCALE)
+    return float(np.sqrt(np.mean((wide[finite] - expected[finite]) ** 2))) / scale
+
+
 def check(
     outputs: Arrays,
     reference: Arrays,

@@ -73,10 +73,19 @@ def verify(export: ExportJob, case: Case, library: Path, best: Mapping[str, Tria
         second.unlink(missing_ok=True)
 
 
+def chooses(model: OnnxModel) -> bool:
+    """Return whether a model has outputs that may depend on a choice at which it can be cut."""
+    return _cut_of(model) is not None
+
+
 def _cut(export: ExportJob, index: int) -> _Cut | None:
     model = export.models[index]
     if not isinstance(model, OnnxModel) or export.request.board is not None:
         return None
+    return _cut_of(model)
+
+
+def _cut_of(model: OnnxModel) -> _Cut | None:
     graph = model.graph()
     submitted = parse_file(model.file)
     if is_large(graph) or is_large(submitted):
@@ -113,9 +122,8 @@ def _from(export: ExportJob, case: Case, cut: _Cut, values: Mapping[str, npt.NDA
     """Return what the model as submitted makes of these values, and what it computes itself in their place."""
     content = given(cut.submitted, values).SerializeToString()
     session = runners.onnx_session(content, export.request.threads)
-    feed = {item.name: array for item, array in zip(case.entry.inputs, case.inputs.arrays, strict=True)}
-    feed |= runners.constant_inputs(session, export.spec.values) | given_inputs(values)
-    return list(session.run(None, feed))
+    feed = runners.onnx_feed(session, case.entry.inputs, case.inputs.arrays, export.spec.values)
+    return list(session.run(None, feed | given_inputs(values)))
 
 
 def _same_rows(output: npt.NDArray[Any], reference: npt.NDArray[Any], tolerance: float) -> tuple[int, int]:

@@ -13,43 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.processes.messages import ImportAnswer, ImportRequest
-from autotune.storage.formats import Entry
-from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.export import inputs
-from autotune.tvm_backend.export.inputs import SEED, VerificationInputs
+from autotune.tvm_backend.export.inputs import VerificationInputs
 from autotune.tvm_backend.export.runners import Arrays
-from autotune.tvm_backend.export.submitted import Submitted, models_of
+from autotune.tvm_backend.export.submitted import Submitted
 from autotune.tvm_backend.export.timing.accuracy import largest_error
 
 _MOVES = 8  # how often the inputs are moved
 _MOST = 1.0  # that is told: a model whose outputs are infinite now and then is infinitely far from itself
-_LONG_S = 3.0  # after which a submission moves the inputs no more
-
-
-def measure(paths: JobPaths, request: ImportRequest, answer: ImportAnswer) -> tuple[float, ...]:
-    """Measure the own error of a model that was imported, at each of its sets of shapes.
-
-    It is 0 where its runtime cannot run it on random inputs: an export says that.
-
-    Args:
-        paths: Where the model is.
-        request: What was asked for.
-        answer: What was imported.
-    """
-    entries = answer.entries or (Entry("main", answer.inputs, ()),)
-    models = models_of(paths, entries, request.values)
-    until = time.monotonic() + _LONG_S
-    return tuple(_measured(model, entry, request.threads, until) for model, entry in zip(models, entries, strict=True))
-
-
-def _measured(model: Submitted, entry: Entry, threads: int, until: float) -> float:
-    drawn = inputs.verification_inputs(model, entry.inputs, None, SEED)
-    try:
-        expected = model.runner(drawn.arrays, threads)()
-        return own_error(model, drawn, expected, threads, until)
-    except Exception:  # the exceptions of the runtimes have no other common class
-        return 0.0
 
 
 def own_error(

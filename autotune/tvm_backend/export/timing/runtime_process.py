@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 
 from autotune.errors import WorkerCrashed, WorkerError
 
+LONGEST_S = 300.0  # that an answer may take: a model is loaded and run once, or for some tenths of a second
 KERNELS = "kernels"  # the line that asks for them
 _MESSAGE_LENGTH = 300  # characters of an error message that are kept
 
@@ -81,7 +83,7 @@ class RuntimeProcess:
             The milliseconds of a run; None if the model is slow and has been timed often enough.
 
         Raises:
-            WorkerError: The runtime cannot run the model.
+            WorkerError: The runtime cannot run the model, or does not end a run of it.
             WorkerCrashed: The process died.
         """
         milliseconds: float | None = self._ask("")["ms"]
@@ -99,6 +101,11 @@ class RuntimeProcess:
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         began = time.monotonic()
+        if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
+            raise WorkerError(
+                f"{self._name} has not answered in {LONGEST_S:g} s: a run of the model takes too long to be compared."
+                " Let the daemon run on, so that each kernel has a trial; `autotune status JOB` names those without"
+            )
         answer = self._process.stdout.readline()
         self.waited_s += time.monotonic() - began
         if not answer.endswith("\n"):

@@ -74,6 +74,21 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Nearness:
+    """How far a quantised model is from the same weights in float32, by the root mean square of the errors.
+
+    It is relative to the largest value of an output, and that of the output for which the library does worst.
+
+    Attributes:
+        ours: Of the library.
+        runtime: Of the runtime of the model as submitted.
+    """
+
+    ours: float
+    runtime: float
+
+
+@dataclass(frozen=True)
 class Verified:
     """A library that computes at one set of shapes what the model as submitted does.
 
@@ -83,6 +98,7 @@ class Verified:
         own_error: Twice how far the runtime of the model is from itself, where that is what was allowed; else 0.
         outputs: The outputs of the model.
         choices: Outputs that are right, but differ from those of the model as submitted.
+        nearness: What decided where the library differs from a runtime that rounds; None where it had not to.
     """
 
     case: Case
@@ -90,6 +106,7 @@ class Verified:
     own_error: float
     outputs: tuple[InputSpec, ...]
     choices: tuple[Choice, ...] = ()
+    nearness: Nearness | None = None
 
 
 @dataclass(frozen=True)

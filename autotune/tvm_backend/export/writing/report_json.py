@@ -120,6 +120,7 @@ def report(
         "tolerance": request.tolerance,
         "own_error": max(comparison.verified.own_error for comparison in comparisons),
         "choices": [asdict(choice) for comparison in comparisons for choice in comparison.verified.choices],
+        "in_float32": _nearness(comparisons),
         **first.latencies(),
         "slower": _slower(spec, first, limits),
         "source": request.source,
@@ -129,6 +130,12 @@ def report(
         "roofline": asdict(limits.limits) if limits.limits else None,
         "kernels": limits.kernels(first.kernels),
     }
+
+
+def _nearness(comparisons: Sequence[Comparison]) -> dict[str, float] | None:
+    """Return the distances to a reference in float32 where the library does worst; None if none was needed."""
+    told = [item.verified.nearness for item in comparisons if item.verified.nearness is not None]
+    return asdict(max(told, key=lambda item: item.ours)) if told else None
 
 
 def required_instructions(spec: JobSpec, kernels: Iterable[str]) -> list[str]:

@@ -112,6 +112,36 @@ def fix_shapes(proto: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
     return fixed
 
 
+def open_sizes(proto: ModelProto, asked: Sequence[Sequence[InputSpec]]) -> ModelProto:
+    """A graph whose inputs are open where other sizes are asked for than it fixes; `proto` itself if none are.
+
+    Args:
+        proto: The graph.
+        asked: Its inputs, for each set of shapes.
+    """
+    fixed = {item.name: item.type.tensor_type.shape for item in proto.graph.input}
+    other = {item.name for inputs in asked for item in inputs if not _fits(fixed[item.name], item.shape)}
+    if not other:
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    del copy.graph.value_info[:]
+    for item in copy.graph.output:
+        item.type.tensor_type.ClearField("shape")
+    for item in copy.graph.input:
+        if item.name in other:
+            item.type.tensor_type.ClearField("shape")
+    return copy
+
+
+def _fits(shape: onnx.TensorShapeProto, asked: Sequence[int]) -> bool:
+    """Whether sizes are those of a shape, where it has any."""
+    if not shape.dim:
+        return True
+    sizes = zip(shape.dim, asked, strict=False)
+    return len(shape.dim) == len(asked) and all(dim.dim_value in (0, size) for dim, size in sizes)
+
+
 def graphs(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph and those inside its operators."""
     yield graph

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import WorkerCrashed, WorkerError
+from autotune.tvm_backend.export.timing import runtime_process
 from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
 
 ANSWERS = """
@@ -53,6 +54,15 @@ def test_a_process_that_the_runtime_has_forked_is_not_waited_for() -> None:
         began = time.monotonic()
     assert time.monotonic() - began < 30
     os.kill(child, signal.SIGKILL)  # it is still there
+
+
+def test_a_run_that_does_not_end_is_ended_with_a_word_on_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_process, "LONGEST_S", 0.1)
+    with (
+        process("import time; time.sleep(600)") as made,
+        pytest.raises(WorkerError, match=r"^ours has not answered in 0.1 s: .* Let the daemon run on"),
+    ):
+        made.load()
 
 
 def test_processes_import_their_runtimes_at_the_same_time(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.read import read_model, read_rewritten
-from autotune.tvm_backend.models.onnx.simplify import fix_shapes, is_unfinished, simplify
+from autotune.tvm_backend.models.onnx.simplify import fix_shapes, is_unfinished, open_sizes, simplify
 
 INPUT = InputSpec("x", (2, 3, 4), "float32")
 
@@ -125,3 +125,18 @@ def test_what_was_rewritten_is_read_again_as_it_was(target, saved, tmp_path):
     again = tmp_path / "rewritten.onnx"
     again.write_bytes(imported.rewritten.SerializeToString())
     assert tvm_ffi.structural_equal(read_rewritten(again, imported.inputs).module, imported.module)
+
+
+def test_sizes_that_are_asked_for_in_place_of_fixed_ones_are_open():
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], shape=(8, 3, 4), output=(8, 3, 4))
+    opened = open_sizes(proto, [(INPUT,), (InputSpec("x", (5, 3, 4), "float32"),)])
+    session = onnxruntime.InferenceSession(opened.SerializeToString(), providers=["CPUExecutionProvider"])
+    for rows in (2, 5, 8):
+        (y,) = session.run(None, {"x": np.ones((rows, 3, 4), np.float32)})
+        assert y.shape == (rows, 3, 4)
+
+
+@pytest.mark.parametrize("shape", [("batch", 3, 4), (2, 3, 4), None])
+def test_a_graph_that_takes_what_is_asked_for_stays_as_it_is(shape):
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], shape=shape)
+    assert open_sizes(proto, [(INPUT,)]) is proto

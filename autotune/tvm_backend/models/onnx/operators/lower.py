@@ -127,6 +127,21 @@ def lower_powers(proto: ModelProto) -> ModelProto:
     return copy
 
 
+def replace(proto: ModelProto, chosen: Callable[[NodeProto], Rule | None]) -> ModelProto:
+    """Return a graph in which these rules have replaced operators.
+
+    Args:
+        proto: The graph.
+        chosen: Returns the rule for an operator; None if it stays.
+
+    Raises:
+        OperatorRefused: An operator is used in a way that its rule does not know.
+    """
+    copy = _of_opset(proto, _OLDEST)
+    _replace(copy, _values(copy), chosen)
+    return copy
+
+
 def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[NodeProto], Rule | None]) -> None:
     """Replace the operators of a graph for which there is a rule.
 
@@ -162,7 +177,11 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
         written += nodes.written
         proto.graph.initializer.extend(nodes.constants)
         pairs = zip(outputs, node.output, strict=False)  # an operator's last outputs may be left out
-        written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs if new and old]
+        written += [
+            onnx.helper.make_node("Identity", [new], [old], f"{nodes.prefix}.{old}")
+            for new, old in pairs
+            if new and old
+        ]
     if waiting and not replaced:
         raise _refused(*waiting[0], opset, values)
     del proto.graph.node[:]

@@ -1,0 +1,168 @@
+"""Default schedules compute what the program does, reduce once, and share threads and vectors at every length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm_ffi
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax, tirx
+
+from autotune import strategies
+from autotune.options import InputSpec
+from autotune.storage.formats import Trial
+from autotune.strategies import samplers
+from autotune.tvm_backend.export.compilation import compile_tuned
+from autotune.tvm_backend.export.runners import onnx_session, tensors_of
+from autotune.tvm_backend.lowering import prepare
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.search.default_rules import default_rule
+from autotune.tvm_backend.search.knobs import Knobs
+from autotune.tvm_backend.search.propose import Request, by_rule, propose
+from autotune.tvm_backend.search.tasks import extract_programs
+
+_PARALLEL = 1
+_VECTORIZED = 2
+_RNG = np.random.default_rng(0)
+
+
+def network(kind: str, shape: tuple[int, ...], *constants: Any, **attributes: Any) -> Any:
+    tensors = [numpy_helper.from_array(np.asarray(item), f"c{place}") for place, item in enumerate(constants)]
+    node = helper.make_node(kind, ["x", *(item.name for item in tensors)], ["y"], **attributes)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    graph = helper.make_graph([node], "network", [x], [onnx.ValueInfoProto(name="y")], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, target: Any) -> Callable[..., Any]:
+    def read(proto: Any, shape: tuple[int, ...]) -> Any:
+        path = tmp_path / "model.onnx"
+        onnx.save(proto, str(path))
+        return prepare(read_model(path, {"x": InputSpec("x", shape, "float32")}).module, target)
+
+    return read
+
+
+CASES = [
+    ("Softmax", (2, 40, 97), (), {"axis": -1}),
+    ("Softmax", (1, 4, 1285), (), {"axis": -1}),
+    ("Softmax", (1, 84, 130), (), {"axis": 1}),
+    ("LogSoftmax", (1, 30, 97), (), {"axis": -1}),
+    ("LogSoftmax", (1, 3, 1285), (), {"axis": -1}),
+    ("ReduceMax", (4, 96, 768), (), {"axes": [-1]}),
+    ("ReduceMax", (1, 16, 28, 29), (), {"axes": [1]}),
+    ("ReduceMin", (1, 64, 14, 14), (), {"axes": [2, 3]}),
+    ("ReduceMean", (1, 8, 37, 41), (), {"axes": [0, 1, 2, 3]}),
+    ("ReduceProd", (3, 5), (), {"axes": [-1]}),
+    ("ReduceL2", (7, 129), (), {"axes": [-1]}),
+    ("ReduceLogSumExp", (1, 128, 60), (), {"axes": [1]}),
+    ("ArgMax", (1, 4, 1285), (), {"axis": -1}),
+    ("MaxPool", (1, 8, 57, 57), (), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ("AveragePool", (1, 8, 20, 20), (), {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]}),
+    ("GlobalAveragePool", (1, 64, 7, 7), (), {}),
+    ("MeanVarianceNormalization", (1, 6, 20, 33), (), {}),
+    ("LayerNormalization", (1, 16, 1021), (np.ones(1021, np.float32), np.ones(1021, np.float32)), {}),
+    ("Exp", (3, 5, 7, 7), (), {}),
+    ("Abs", (4099,), (), {}),
+    ("Transpose", (1, 24, 9, 17), (), {"perm": [0, 2, 3, 1]}),
+    ("Sigmoid", (64, 97), (), {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "shape", "constants", "attributes"), CASES)
+def test_an_operator_without_a_trial_is_what_onnx_runtime_computes(
+    prepared: Any, target: Any, kind: str, shape: tuple[int, ...], constants: Any, attributes: Any
+) -> None:
+    proto = network(kind, shape, *constants, **attributes)
+    x = _RNG.standard_normal(shape).astype(np.float32)
+    lowered = prepared(proto, shape)
+    programs = extract_programs(lowered, target).values()
+    assert all(default_rule(program) is not None for program in programs)
+    machine = relax.VirtualMachine(compile_tuned(lowered, programs, {}, target), tvm.cpu())
+    (ours,) = (item.numpy() for item in tensors_of(machine["main"](tvm.runtime.tensor(x))))
+    (right,) = onnx_session(proto.SerializeToString(), 1).run(None, {"x": x})
+    np.testing.assert_allclose(ours, right, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(("axes", "shape"), [([-1], (3, 777)), ([1], (1, 33, 50))])
+def test_what_is_no_number_stays(prepared: Any, target: Any, value: float, axes: list[int], shape: Any) -> None:
+    proto = network("ReduceMax", shape, axes=axes)
+    x = _RNG.standard_normal(shape).astype(np.float32)
+    x.flat[41] = value
+    lowered = prepared(proto, shape)
+    built = compile_tuned(lowered, extract_programs(lowered, target).values(), {}, target)
+    ours = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_array_equal(ours, x.max(axis=axes[0], keepdims=True))
+
+
+def loops_of(program: Any) -> list[tirx.For]:
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(program["main"].body, ((tirx.For, loops.append),))
+    return loops
+
+
+def steps_of(program: Any) -> int:
+    """How many times the blocks of a program run, all together."""
+
+    def inside(statement: Any, times: int) -> int:
+        if isinstance(statement, tirx.For):
+            return inside(statement.body, times * int(statement.extent))
+        if isinstance(statement, tirx.SeqStmt):
+            return sum(inside(item, times) for item in statement)
+        if hasattr(statement, "block") and str(statement.block.name_hint) == "root":
+            return inside(statement.block.body, times)
+        return times
+
+    return inside(program["main"].body, 1)
+
+
+def test_a_softmax_over_many_classes_computes_no_sum_twice(prepared: Any, target: Any) -> None:
+    shape = (1, 40, 1285)
+    (program,) = extract_programs(prepared(network("Softmax", shape, axis=-1), shape), target).values()
+    schedule = default_rule(program)
+    assert schedule is not None
+    assert steps_of(schedule.mod) < 1.2 * steps_of(program)
+    kinds = {int(loop.kind) for loop in loops_of(schedule.mod)}
+    assert {_PARALLEL, _VECTORIZED} <= kinds
+
+
+def test_the_first_trials_of_a_task_have_its_default_schedule_among_them(prepared: Any, target: Any) -> None:
+    shape = (1, 40, 1285)
+    (program,) = extract_programs(prepared(network("Softmax", shape, axis=-1), shape), target).values()
+    default = by_rule(program)
+    assert default is not None
+    knobs = Knobs(program, target)
+    sampler = samplers.make("greedy", 0.0, True)
+    for trials, there in (((), True), ((Trial("0" * 16, default.trace, [], (1.0,), None, "", 0, 0.0),), False)):
+        proposal = propose(knobs, strategies.get("random"), sampler, Request(trials, (), 4, None, 1))
+        assert (default.hash in [item.hash for item in proposal.candidates]) is there
+        assert len(proposal.candidates) == 4
+
+
+def test_a_product_is_left_to_the_search(matmul_of: Any) -> None:
+    assert default_rule(matmul_of(96)) is None
+
+
+def test_a_gather_of_rows_of_odd_length_is_compiled(tmp_path: Path, target: Any) -> None:
+    """It holds indices of 64 bits, by which no loop is cut."""
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, [1, 30, 91]), value("i", TensorProto.INT64, [1, 30, 91])]
+    node = helper.make_node("GatherElements", ["x", "i"], ["y"], axis=1)
+    graph = helper.make_graph([node], "network", inputs, [value("y", TensorProto.FLOAT, [1, 30, 91])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(proto, str(tmp_path / "model.onnx"))
+    lowered = prepare(read_model(tmp_path / "model.onnx", {}).module, target)
+    built = compile_tuned(lowered, extract_programs(lowered, target).values(), {}, target)
+    x = _RNG.standard_normal((1, 30, 91)).astype(np.float32)
+    index = _RNG.integers(0, 30, (1, 30, 91))
+    ours = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(index)).numpy()
+    np.testing.assert_array_equal(ours, np.take_along_axis(x, index, 1))
