@@ -10,12 +10,31 @@ from pathlib import Path
 
 import onnx
 
-from autotune.errors import ModelError
+from autotune.errors import ModelError, OperatorRefused, Refusal
 from autotune.options import InputSpec
+from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session
 from autotune.tvm_backend.types import ModelProto, NodeProto, ValueInfoProto
 
+_NO_NETWORKS = {  # what the names of operators begin with, and what serves them
+    "TreeEnsemble": "lleaves, treelite and ONNX Runtime run ensembles of trees fast",
+    "SVM": "ONNX Runtime runs support vector machines fast",
+}
 _MOST_ELEMENTS = 1 << 32  # of one tensor: 16 GiB in float32
+
+
+def check_kind(path: Path, proto: ModelProto) -> None:
+    """Check that a graph is a network.
+
+    Raises:
+        OperatorRefused: It is an ensemble of trees or a support vector machine; one line that names what serves those.
+    """
+    for node in proto.graph.node:
+        served = next((by for kind, by in _NO_NETWORKS.items() if node.op_type.startswith(kind)), "")
+        if served:
+            name = node.name or next(iter(node.output), "")
+            why = "it is no network, and has nothing to tune"
+            raise OperatorRefused.of(Refusal(node.op_type, name, why, served, opset_of(proto), "")).in_file(path)
 
 
 def check_inputs(path: Path, proto: ModelProto, given: Collection[str]) -> None:

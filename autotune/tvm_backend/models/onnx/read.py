@@ -17,7 +17,7 @@ from autotune.errors import ModelError, OperatorRefused, first_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.graph.constants import drop_empty_parts
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, open_batches, resolve
-from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
+from autotune.tvm_backend.models.onnx.checks import check_inputs, check_kind, check_sizes
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
 from autotune.tvm_backend.models.onnx.operators.inline import fold_constant_ifs
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
@@ -55,6 +55,7 @@ def read_model(
             that the importer does not support; one line that says which.
     """
     proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
+    check_kind(path, proto)
     check_inputs(path, proto, overrides)
     inputs = resolve_inputs(path, proto, overrides, dims)
     check_sizes(path, proto, inputs)

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_runs, check_sizes
+from autotune.tvm_backend.models.onnx.read import read_model
 
 PATH = Path("m.onnx")
 
@@ -90,3 +91,17 @@ def test_a_constant_without_its_data_is_left_to_who_imports_it() -> None:
     proto = graph([helper.make_node("Add", ["x", "c"], ["y"])], [("x", [4])], c=np.float32(1))
     proto.graph.initializer[0].ClearField("raw_data")
     check_sizes(PATH, proto, floats(4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "served"),
+    [("TreeEnsembleClassifier", "lleaves, treelite"), ("TreeEnsemble", "lleaves"), ("SVMRegressor", "ONNX Runtime")],
+)
+def test_what_is_no_network_is_refused_with_what_serves_it(tmp_path, kind, served):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node(kind, ["x"], ["y"], "trees", domain="ai.onnx.ml")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(helper.make_graph([node], "g", [x], [y])).SerializeToString())
+    with pytest.raises(ModelError, match=f"{kind}.*trees.* is no network, .*{served}"):
+        read_model(path, {})

@@ -20,7 +20,6 @@ OPERATORS = {
     "affine_grid_2d": "AffineGrid",
     "ai_onnx_ml_array_feature_extractor": "ArrayFeatureExtractor",
     "ai_onnx_ml_binarizer": "Binarizer",
-    "ai_onnx_ml_tree_ensemble_set_membership": "TreeEnsemble",
     "basic_deform_conv_with_padding": "DeformConv",
     "bernoulli": "Bernoulli",
     "bitcast_2d_float32_to_int32": "BitCast",
