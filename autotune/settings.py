@@ -187,6 +187,10 @@ class MeasureSettings:
         int,
         whole_number(0, "How often a disturbed measurement is repeated."),
     ] = 2
+    in_context: Annotated[
+        bool,
+        text("Whether new jobs time kernels on CPUs with their constants where the model has them, not in a loop."),
+    ] = False
     gpu_spin_up_ms: Annotated[
         int,
         whole_number(0, "Milliseconds for which a GPU is kept busy before its first timing: idle ones are slow."),

@@ -231,6 +231,7 @@ class ImportAnswer:
         verified_by: what an export is verified by, at each set of shapes; empty if nothing was written.
         problem: what its own runtime says of random inputs that it cannot run; empty if it can.
         precision: what it is computed in.
+        constant_bytes: the size of the constants that a run reads.
         state: what it keeps from run to run.
         open_batches: those that nobody gave a size.
         digest: of its files; None if nothing was written.
@@ -250,6 +251,7 @@ class ImportAnswer:
     verified_by: tuple[VerifiedBy, ...] = ()
     problem: str = ""
     precision: Precision = "fp32"
+    constant_bytes: int = 0
     state: tuple[KeptValue, ...] = ()
     open_batches: tuple[OpenBatch, ...] = ()
     digest: ModelDigest | None = None

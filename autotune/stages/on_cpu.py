@@ -24,11 +24,9 @@ class CpuBench(TvmBench):
 
     @classmethod
     def load(cls, workspace: Workspace) -> None:
-        from autotune.tvm_backend.kernels.context import reader
         from autotune.tvm_backend.load import load_for_tuning
 
         load_for_tuning("llvm", _triples(workspace))
-        reader()
 
     @property
     def fitness_key(self) -> str:

@@ -51,11 +51,6 @@ class ResolvedTarget:
     key: str
     lowered_for: dict[str, Any]
 
-    def key_holding(self, constants: int) -> str:
-        """Return the key of the tuning logs of a model whose constants have so many bytes."""
-        device = for_target(self.description)
-        return device.kind_holding(constants).key if device.log_kind().key == self.key else self.key
-
 
 def target_kind(text: str) -> str:
     """Return the kind of a target, `llvm`, `cuda` or `simulated`, without importing TVM.

@@ -254,7 +254,7 @@ def _spec(
     workspace: Workspace, config: Config, submission: Submission, imported: ImportAnswer, id: int, name: str
 ) -> JobSpec:
     options = submission.options
-    key = imported.target_key + (f"{PRIVATE}{submission.private}" if submission.private else "")
+    key = _logs_of(config, imported) + (f"{PRIVATE}{submission.private}" if submission.private else "")
     logs = [workspace.tuning_log(key, task.hash).records for task in imported.tasks]
     logged = tuple(len(TuningLog(log).entries()) for log in logs)
     trials, automatic = trials_of(options, config.job.trials, imported.tasks, logged)
@@ -293,6 +293,14 @@ def _spec(
         digest=submission.digest or imported.digest,
         seal=seal_of(options.on_end, imported.tasks),
     )
+
+
+def _logs_of(config: Config, imported: ImportAnswer) -> str:
+    """Return the key of a job's tuning logs: that of its device, and of where the model's constants are."""
+    device = devices.for_target(imported.target)
+    if not config.measure.in_context or device.log_kind().key != imported.target_key:
+        return imported.target_key
+    return device.kind_holding(imported.constant_bytes).key
 
 
 def trials_of(

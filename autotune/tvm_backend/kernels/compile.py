@@ -16,6 +16,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from autotune.errors import WorkerError
 from autotune.processes.isolate import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.kernels.context import READER, reader
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for, no_debug_sections
@@ -57,6 +58,8 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
         Exception: Whatever TVM's lowering or code generation raises.
     """
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
+    if target.kind.name == "llvm":
+        module[READER] = reader()
     with target, lowering(module, target):  # without the target TVM would compile CUDA for the GPU that is here
         built = tvm.tirx.build(module, target=target, pipeline=pipeline(target))
     built.export_library(str(path), fcompile=linking(target))

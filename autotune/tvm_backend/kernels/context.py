@@ -17,9 +17,10 @@ from tvm import te
 
 from autotune.machine.hardware import allowed_cpus, cache_bytes
 from autotune.storage.device_kind import Held
-from autotune.tvm_backend.types import DeviceArray, Kernel
+from autotune.tvm_backend.types import DeviceArray, Kernel, PrimFunc
 
 BEFORE = "autotune.as_in_a_model"  # the function that TVM's timer calls before each run
+READER = "autotune_read"  # in a library
 _FLUSH = "cache_flush_cpu_non_first_arg"
 _LANES = 16  # of int32: a line of a cache
 _CACHE_BYTES = {1: 2**16, 2: 2**20}  # of a CPU, where the system does not say
@@ -59,16 +60,16 @@ class Caches:
         self._ring = tvm.runtime.empty((threads, evicting // (4 * threads * _LANES), _LANES), "int32")
         self._sums = tvm.runtime.empty((threads, _LANES), "int32")
 
-    def prepare(self, tensors: Sequence[DeviceArray]) -> None:
+    def prepare(self, read: Kernel, tensors: Sequence[DeviceArray]) -> None:
         """Make sure that the constants are where a model has them, and the other arguments near the CPUs.
 
         Args:
-            tensors: The arguments of a kernel.
+            read: What `reader` has become in the library of the kernel.
+            tensors: The arguments of the kernel.
         """
         constants = [tensor for place, tensor in enumerate(tensors) if place in self.context.constants]
         if self.context.held == "memory" and constants:
             tvm.get_global_func(_FLUSH)(self._sums, *constants)
-        read = reader()
         read(self._ring, self._sums)
         for place, tensor in enumerate(tensors):
             if place not in self.context.constants and (view := self._lines(place, tensor)) is not None:
@@ -97,10 +98,10 @@ def _threads() -> int:
 
 
 @lru_cache(maxsize=1)
-def reader() -> Kernel:
-    """Return a kernel that reads a tensor, each thread a part of it, as threads of a model do.
+def reader() -> PrimFunc:
+    """Return a program that reads a tensor, each thread a part of it, as threads of a model do.
 
-    Compiling it takes a fifth of a second. Processes that are forked from this one have it, too.
+    Every library that is to be timed has it beside its kernel: so the same threads run both, one right after the other.
     """
     threads = te.var("threads", "int64")
     count = te.var("count", "int64")
@@ -112,4 +113,4 @@ def reader() -> Kernel:
     schedule.reorder(thread, step, lane)
     schedule.vectorize(lane)
     schedule.parallel(thread)
-    return tvm.compile(schedule.mod, target="llvm")["main"]
+    return schedule.mod["main"].with_attr("global_symbol", READER)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from autotune.tvm_backend.kernels.context import BEFORE, Caches, Context
+from autotune.tvm_backend.kernels.context import BEFORE, READER, Caches, Context
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, PlainArguments, RuntimeModule
 
 # A slow candidate gets fewer repeats. Each limit is a multiple of the best time of the task so far.
@@ -121,7 +121,7 @@ class Runner:
         return self._single(self.load(library), self._tensors(args), runs)
 
     def _single(self, module: RuntimeModule, tensors: list[DeviceArray], runs: int) -> list[float]:
-        return self._evaluate(module, tensors, 1, runs, 0, self._before(tensors))
+        return self._evaluate(module, tensors, 1, runs, 0, self._before(module, tensors))
 
     def _evaluate(
         self,
@@ -138,14 +138,15 @@ class Runner:
         )
         return [float(seconds) * 1e6 for seconds in evaluator(*tensors).results]
 
-    def _before(self, tensors: list[DeviceArray]) -> str:
+    def _before(self, module: RuntimeModule, tensors: list[DeviceArray]) -> str:
         """Return the name of the function that prepares the caches for a run; empty if they stay as they are."""
         if self.context is None:
             return ""
         if self._caches is None or self._caches.context != self.context:
             self._caches = Caches(self.context)
         caches = self._caches
-        tvm.register_global_func(BEFORE, lambda *_: caches.prepare(tensors), override=True)
+        read = module[READER]
+        tvm.register_global_func(BEFORE, lambda *_: caches.prepare(read, tensors), override=True)
         return BEFORE
 
     def _tensors(self, args: PlainArguments) -> list[DeviceArray]:

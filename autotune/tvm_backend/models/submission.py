@@ -86,7 +86,8 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
             formats.write(paths.alternatives, imported[0].alternatives)
     return ImportAnswer(
         target=target.description,
-        target_key=target.key_holding(max(item.constant_bytes for item in imported)),
+        target_key=target.key,
+        constant_bytes=max(item.constant_bytes for item in imported),
         inputs=imported[0].inputs,
         tasks=tuple(task.spec for task in tasks),
         spaces=tuple(task.space for task in tasks),

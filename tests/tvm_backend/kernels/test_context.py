@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.tvm_backend.kernels import context
+from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.kernels.context import Caches, Context
 
 KIB = 2**10
@@ -18,12 +19,16 @@ def sizes(monkeypatch):
     monkeypatch.setenv("TVM_NUM_THREADS", "2")
 
 
-@pytest.fixture
-def reads(monkeypatch):
+class Reads(list):
     """What the threads read, as shapes, in place of reading it."""
-    shapes = []
-    monkeypatch.setattr(context, "reader", lambda: lambda data, _sums: shapes.append(tuple(map(int, data.shape))))
-    return shapes
+
+    def __call__(self, data, _sums):
+        self.append(tuple(map(int, data.shape)))
+
+
+@pytest.fixture
+def reads():
+    return Reads()
 
 
 def tensors(*shapes):
@@ -34,18 +39,18 @@ def tensors(*shapes):
 
 @pytest.mark.parametrize(("held", "ring"), [("L2", 128 * KIB), ("L3", 2048 * KIB), ("memory", 2048 * KIB)])
 def test_as_much_is_read_before_a_run_as_drives_constants_from_the_nearer_caches(target, sizes, reads, held, ring):
-    Caches(Context(held, (0,))).prepare(tensors((4, 64)))
+    Caches(Context(held, (0,))).prepare(reads, tensors((4, 64)))
     assert [4 * threads * lines * lanes for threads, lines, lanes in reads] == [ring]
 
 
 def test_then_every_thread_reads_its_part_of_what_kernels_before_have_written(target, sizes, reads):
     data, weights, result = (64, 64), (64, 32), (64, 32)
-    Caches(Context("L3", (1,))).prepare(tensors(data, weights, result))
+    Caches(Context("L3", (1,))).prepare(reads, tensors(data, weights, result))
     assert reads[1:] == [(2, 128, 16), (2, 64, 16)], "lines of 64 bytes, half for each of two threads"
 
 
 def test_what_has_fewer_lines_than_threads_is_left(target, sizes, reads):
-    Caches(Context("L3")).prepare(tensors((3,), (2, 16)))
+    Caches(Context("L3")).prepare(reads, tensors((3,), (2, 16)))
     assert reads[1:] == [(2, 1, 16)]
 
 
@@ -55,20 +60,23 @@ def test_constants_of_a_model_that_no_cache_holds_are_flushed(target, sizes, rea
     flushed = []
     monkeypatch.setattr(tvm, "get_global_func", lambda name: lambda _first, *others: flushed.append((name, others)))
     arguments = tensors((8, 16), (4, 16), (2, 16))
-    Caches(Context("memory", (1,))).prepare(arguments)
+    Caches(Context("memory", (1,))).prepare(reads, arguments)
     assert [(name, list(map(id, others))) for name, others in flushed] == [
         ("cache_flush_cpu_non_first_arg", [id(arguments[1])])
     ]
-    Caches(Context("L3", (1,))).prepare(arguments)
+    Caches(Context("L3", (1,))).prepare(reads, arguments)
     assert len(flushed) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_read_is_a_sum_over_all_lines(target, threads):
+def test_every_library_reads_as_its_kernel_computes_each_thread_a_part(target, as_program, tmp_path, threads):
     import numpy as np
     import tvm
+    from tvm import te
 
+    a = te.placeholder((8,), name="a")
+    build_library(as_program(a, te.compute((8,), lambda i: a[i] * 2.0, name="b")), target, tmp_path / "kernel.so")
     data = np.arange(threads * 5 * 16, dtype=np.int32).reshape(threads, 5, 16)
     sums = tvm.runtime.empty((threads, 16), "int32")
-    context.reader()(tvm.runtime.tensor(data), sums)
+    tvm.runtime.load_module(str(tmp_path / "kernel.so"))[context.READER](tvm.runtime.tensor(data), sums)
     assert np.array_equal(sums.numpy(), data.sum(axis=1))

@@ -78,7 +78,8 @@ class TestInContext:
 
     def test_the_caches_are_prepared_before_each_run_and_for_the_arguments_of_the_kernel(self, library, monkeypatch):
         prepared = []
-        monkeypatch.setattr(Caches, "prepare", lambda self, tensors: prepared.append((self.context, len(tensors))))
+        note = lambda self, _read, tensors: prepared.append((self.context, len(tensors)))  # noqa: E731
+        monkeypatch.setattr(Caches, "prepare", note)
         runner = Runner(open_device("llvm"), Timing(1, 1, 1), Context("L2", (0,)))
         assert len(runner.time_runs(library, ARGS, 5)) == 5
         assert {context for context, _ in prepared} == {Context("L2", (0,))} and {count for _, count in prepared} == {2}
