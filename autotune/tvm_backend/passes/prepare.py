@@ -34,6 +34,7 @@ from autotune.plans.plan import NOTHING, Plan
 from autotune.tvm_backend.bfloat16.packed_operators import bfloat16_kernels
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.integer.replace import integer_kernels
+from autotune.tvm_backend.operators.packed_product import for_target
 from autotune.tvm_backend.passes.beside import groups_beside, join_kernels
 from autotune.tvm_backend.passes.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.passes.constants import fold_constants
@@ -72,6 +73,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
         (True, slice_rows),  # a gather of rows that are always the same is fused with nothing
+        (cpu, partial(for_target, target=target)),  # products of packed weights use its instructions
         (cpu, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
         (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants

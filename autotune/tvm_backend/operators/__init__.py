@@ -1,0 +1,1 @@
+"""Operators as tensor expressions and kernels."""
