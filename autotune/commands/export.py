@@ -31,7 +31,7 @@ from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_fi
 from autotune.workers import oneshot
 
 _MOST_UNUSED = 10  # trials that are named in the end; the report has all of them
-_SUFFIXES = {"torch": "pt2", "litert": "tflite"}  # of the model as submitted, by what runs it; else ONNX
+_SUFFIXES = {"torch": "pt2", "litert": "tflite", "gguf": "gguf"}  # of the model as submitted, by what runs it; else ONNX
 
 
 def export(
@@ -125,7 +125,7 @@ def _request(
         measure_cpus=lent.cpu_device,
         threads=int(spec.target["num-cores"]) if board else capacity.threads(config),
         lock_folder=str(config.machine.lock_folder),
-        tolerance=_tolerance(config, spec.precision),
+        tolerance=_tolerance(config, spec),
         turns=config.export.repeats,
         contenders=1 if board else config.export.contenders,
         inputs=tuple(str(file.absolute()) for file in inputs),
@@ -134,10 +134,12 @@ def _request(
     )
 
 
-def _tolerance(config: Config, precision: Precision) -> float:
+def _tolerance(config: Config, spec: JobSpec) -> float:
     limits = config.export
+    if spec.activations == "int8":
+        return limits.tolerance_activations
     other = {"fp16": limits.tolerance_fp16, "tf32": limits.tolerance_tf32, "bf16": limits.tolerance_bf16}
-    return other.get(precision, limits.tolerance)  # in int8, it is compared with the quantised model
+    return other.get(spec.precision, limits.tolerance)  # in int8, it is compared with the quantised model
 
 
 def _check_drop(paths: JobPaths, spec: JobSpec) -> None:

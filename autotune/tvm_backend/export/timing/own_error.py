@@ -38,9 +38,12 @@ def measure(paths: JobPaths, request: ImportRequest, answer: ImportAnswer) -> tu
         answer: What was imported.
     """
     entries = answer.entries or (Entry("main", answer.inputs, ()),)
-    models = models_of(paths, entries, request.values)
+    models = models_of(paths, entries, request.values, request.activations)
     until = time.monotonic() + _LONG_S
-    return tuple(_measured(model, entry, request.threads, until) for model, entry in zip(models, entries, strict=True))
+    return tuple(
+        _measured(model, entry, request.threads, until) if model.varies else 0.0
+        for model, entry in zip(models, entries, strict=True)
+    )
 
 
 def _measured(model: Submitted, entry: Entry, threads: int, until: float) -> float:

@@ -94,6 +94,7 @@ def report(
         "board": asdict(request.board) if request.board else None,
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
+        "activations": spec.activations,
         "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
         "instructions": required_instructions(spec, limits.work),
         "values": dict(spec.values),
@@ -121,7 +122,8 @@ def required_instructions(spec: JobSpec, kernels: Iterable[str]) -> list[str]:
         spec: The job.
         kernels: The names of the kernels. Those that are scheduled are no tasks.
     """
-    integers = any("integer_" in name for name in (*kernels, *(task.name for task in spec.tasks)))
+    names = (*kernels, *(task.name for task in spec.tasks))
+    integers = spec.activations == "int8" or any("integer_" in name for name in names)
     return instructions(spec.target, integers=integers, bfloat16=spec.precision == "bf16")
 
 

@@ -47,7 +47,7 @@ def input_specs(network: Network, rows: int, context: int) -> tuple[InputSpec, .
 
 
 @dataclass(frozen=True)
-class _Matrix:
+class Matrix:
     """A constant matrix (outputs, columns): packed, or in float32 and transposed."""
 
     outputs: int
@@ -64,33 +64,41 @@ class _Matrix:
         return self.packed is not None and self.packed.form.word == WORD
 
 
-class _Weights:
-    """The constants of a graph. A tensor that is read in several places is one constant."""
+class Weights:
+    """The constants of a decoder's graphs. A tensor that is read in several places is one constant.
 
-    def __init__(self, network: Network, in_bytes: bool) -> None:
-        self._network = network
+    Args:
+        network: The decoder.
+        in_bytes: Whether activations are rounded to bytes where they are multiplied by packed weights.
+
+    Attributes:
+        network: The decoder.
+    """
+
+    def __init__(self, network: Network, *, in_bytes: bool) -> None:
+        self.network = network
         self._in_bytes = in_bytes
-        self._matrices: dict[tuple[str, ...], _Matrix] = {}
+        self._matrices: dict[tuple[str, ...], Matrix] = {}
 
-    def joined(self, tensors: Sequence[Tensor]) -> list[_Matrix]:
+    def joined(self, tensors: Sequence[Tensor]) -> list[Matrix]:
         """Return one matrix with the rows of several, where they are stored alike; otherwise a matrix for each."""
         alike = len({tensor.format.name for tensor in tensors}) == 1
         return [self.matrix(*tensors)] if alike else [self.matrix(tensor) for tensor in tensors]
 
-    def matrix(self, *tensors: Tensor) -> _Matrix:
+    def matrix(self, *tensors: Tensor) -> Matrix:
         key = tuple(tensor.name for tensor in tensors)
         if key not in self._matrices:
             self._matrices[key] = self._made(tensors)
         return self._matrices[key]
 
-    def _made(self, tensors: Sequence[Tensor]) -> _Matrix:
+    def _made(self, tensors: Sequence[Tensor]) -> Matrix:
         outputs = sum(tensor.shape[0] for tensor in tensors)
         columns = tensors[0].shape[1]
         unpack = tensors[0].format.unpack
         if unpack is None:
-            across = np.concatenate([self._network.floats(tensor) for tensor in tensors]).T
-            return _Matrix(outputs, columns, None, (relax.const(np.ascontiguousarray(across), "float32"),))
-        blocks = unpack(np.concatenate([self._network.file.raw(tensor) for tensor in tensors]))
+            across = np.concatenate([self.network.floats(tensor) for tensor in tensors]).T
+            return Matrix(outputs, columns, None, (relax.const(np.ascontiguousarray(across), "float32"),))
+        blocks = unpack(np.concatenate([self.network.file.raw(tensor) for tensor in tensors]))
         form = PackedForm(
             bits=blocks.bits,
             block=blocks.block,
@@ -100,10 +108,10 @@ class _Weights:
         )
         packed = pack(*(_filled(item) for item in (blocks.codes, blocks.scale, blocks.offset)), form)
         constants = tuple(relax.const(item, str(item.dtype)) for item in packed.arrays)
-        return _Matrix(outputs, columns, packed, constants)
+        return Matrix(outputs, columns, packed, constants)
 
     def vector(self, tensor: Tensor) -> Expr:
-        return relax.const(self._network.floats(tensor), "float32")
+        return relax.const(self.network.floats(tensor), "float32")
 
 
 def _filled(rows: Array | None) -> Any:
@@ -113,24 +121,24 @@ def _filled(rows: Array | None) -> Any:
     return np.pad(rows, [(0, -len(rows) % LANES), (0, 0)])
 
 
-def build_graph(network: Network, rows: int, context: int, *, in_bytes: bool) -> IRModule:
+def build_graph(weights: Weights, rows: int, context: int) -> IRModule:
     """Return the module of a decoder.
 
     Args:
-        network: The decoder.
+        weights: Its constants.
         rows: How many tokens are computed together.
         context: Tokens that the cache has room for, a multiple of 16.
-        in_bytes: Whether activations are rounded to bytes where they are multiplied by packed weights.
     """
-    return _Graph(network, rows, context, in_bytes).build()
+    return _Graph(weights, rows, context).build()
 
 
 class _Graph:
-    def __init__(self, network: Network, rows: int, context: int, in_bytes: bool) -> None:
+    def __init__(self, weights: Weights, rows: int, context: int) -> None:
+        network = weights.network
         self._network = network
         self._rows = rows
         self._context = context
-        self._weights = _Weights(network, in_bytes)
+        self._weights = weights
         self._builder = relax.BlockBuilder()
         specs = input_specs(network, rows, context)
         self._inputs = {item.name: relax.Var(item.name, relax.TensorType(item.shape, item.dtype)) for item in specs}
@@ -259,7 +267,7 @@ class _Graph:
 
         return _Activations(make, self._rows, columns)
 
-    def _product(self, activations: Sequence[Expr], matrix: _Matrix, residual: Expr | None = None) -> Expr:
+    def _product(self, activations: Sequence[Expr], matrix: Matrix, residual: Expr | None = None) -> Expr:
         rows = int(activations[0].ty.shape[0])
         more = [] if residual is None else [residual]
         if matrix.packed is None:
@@ -300,7 +308,7 @@ class _Activations:
         self._columns = columns
         self._made: dict[Blocked, list[Expr]] = {}
 
-    def of(self, matrix: _Matrix) -> list[Expr]:
+    def of(self, matrix: Matrix) -> list[Expr]:
         """Return them as the product with a matrix reads them."""
         blocked = Blocked(self._rows, self._columns, matrix.block, matrix.in_bytes)
         if blocked not in self._made:

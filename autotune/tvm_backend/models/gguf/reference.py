@@ -7,6 +7,7 @@ has an element of 16 tokens, and values as (layer, head, token, element).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,11 @@ class Reference:
             x = self._layer(index, layer, x, past, keys[index], values[index])
         x = self._norm(x[-1:], network.last_norm)
         return np.asarray(x @ self._floats(network.classifier).T)
+
+    def outputs(self, arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        """Return the outputs of a graph for its inputs. The cache among these stays as it is."""
+        ids, past, last, keys, values = arrays
+        return [self.logits(ids, int(past[0]), keys.copy(), values.copy(), int(last[0]))]
 
     def _layer(self, index: int, layer: Layer, x: Floats, past: int, keys: Floats, values: Floats) -> Floats:
         y = self._norm(x, layer.norm)
