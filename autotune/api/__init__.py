@@ -15,8 +15,8 @@ Importing this package loads neither TVM nor NumPy. Every error is an `AutotuneE
 
 from __future__ import annotations
 
-from autotune.api.exported import Exported
+from autotune.api.exported import Exported, load
 from autotune.api.job import Job, Progress
 from autotune.api.queue import jobs, open_job, submit, tune
 
-__all__ = ["Exported", "Job", "Progress", "jobs", "open_job", "submit", "tune"]
+__all__ = ["Exported", "Job", "Progress", "jobs", "load", "open_job", "submit", "tune"]

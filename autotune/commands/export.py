@@ -18,7 +18,6 @@ from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
-from autotune.options import Precision
 from autotune.processes.messages import ExportRequest
 from autotune.regular_file import check_readable
 from autotune.storage.atomic import make_folders
@@ -31,7 +30,11 @@ from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_fi
 from autotune.workers import oneshot
 
 _MOST_UNUSED = 10  # trials that are named in the end; the report has all of them
-_SUFFIXES = {"torch": "pt2", "litert": "tflite", "gguf": "gguf"}  # of the model as submitted, by what runs it; else ONNX
+_SUFFIXES = {
+    "torch": "pt2",
+    "litert": "tflite",
+    "gguf": "gguf",
+}  # of the model as submitted, by what runs it; else ONNX
 
 
 def export(

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from autotune.machine import amx
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
-from autotune.tvm_backend.export.loadable import REPORT, Input, read_loadable
+from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, read_loadable
 from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
 
@@ -51,6 +52,23 @@ def load(
         DamagedFile: The library or its report is not what was written.
         MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses the tiles of AMX.
     """
+    opened = open_library(library, report, threads, check_weights=check_weights)
+    return LoadedModel(opened.machine, opened.device, opened.told.functions)
+
+
+@dataclass(frozen=True)
+class OpenLibrary:
+    """A library in this process, and what its report says."""
+
+    machine: VirtualMachine
+    device: Device
+    told: Loadable
+
+
+def open_library(
+    library: Path, report: Mapping[str, Any], threads: int = 0, *, check_weights: bool = False
+) -> OpenLibrary:
+    """Open a library. Arguments and errors are those of `load`."""
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
     told = read_loadable(report, library.with_name(REPORT))
@@ -67,13 +85,12 @@ def load(
     try:
         module = tvm.runtime.load_module(str(library))
         machine = relax.VirtualMachine(module, device)
-        model = LoadedModel(machine, device, told.functions)
     except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
     if threads or "TVM_NUM_THREADS" not in os.environ:
         _limit(module, threads or told.threads)
-    return model
+    return OpenLibrary(machine, device, told)
 
 
 def _limit(module: RuntimeModule, threads: int) -> None:

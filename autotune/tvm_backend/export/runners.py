@@ -231,5 +231,5 @@ def machine_runner(
         tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
         return MachineRun(machine[function], device, tensors, machine)
     host = HostTensors([(array.shape, str(array.dtype)) for array in arrays])
-    tensors = host.fill(arrays)
-    return MachineRun(machine[function], device, tensors, machine, partial(host.fill, arrays, kept))
+    host.fill(arrays)
+    return MachineRun(machine[function], device, host.tensors, machine, partial(host.fill, arrays, kept))

@@ -20,6 +20,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.models.gguf.decoder import KEYS, LOGITS, VALUES, Decoder
+from autotune.tvm_backend.models.gguf.tokenizer import end_tokens, tokenizer_json
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
 from autotune.tvm_backend.models.onnx.choices import with_outputs
 from autotune.tvm_backend.models.onnx.read import import_rewritten, parse_file, read_rewritten
@@ -242,6 +243,14 @@ class GgufModel(Submitted):
 
     def outputs(self, several: Iterable[Arrays], threads: int) -> Iterator[Arrays]:
         return map(self._decoder.run, several)
+
+    def tokenizer(self) -> str | None:
+        """Return the content of `tokenizer.json`; None where the file's tokenizer is of a kind that is not known."""
+        return tokenizer_json(self._decoder.network.file)
+
+    def end_tokens(self) -> tuple[int, ...]:
+        """Return the tokens that end a text."""
+        return end_tokens(self._decoder.network.file)
 
     def consistent(self, arrays: Arrays) -> Arrays:
         return self._decoder.filled(arrays)

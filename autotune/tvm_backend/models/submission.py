@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -370,7 +369,9 @@ def open_source(request: ImportRequest) -> Source:
     if is_gguf(path):
         _check_request(path, "a GGUF file", shapes, values)
         if any(item.inputs or item.dims for item in request.shapes):
-            raise ModelError(f"{path} is a GGUF file, which has no open shapes; --context says how many tokens it keeps")
+            raise ModelError(
+                f"{path} is a GGUF file, which has no open shapes; --context says how many tokens it keeps"
+            )
         return _GgufFile(path, request.context, request.activations)
     if request.context is not None or request.activations != "fp32":
         raise ModelError(f"{path} is no GGUF file; --context and --activations are for these")

@@ -77,9 +77,9 @@ class Attention:
 def keep_kernel(attention: Attention) -> PrimFunc:
     """Return the kernel that rotates queries and keys, and keeps keys and values.
 
-    Its arguments: queries, keys and values (rows, columns), as one or as three; a bias for each; weights of the norms of
-    queries and of keys (head,); cosines and sines (context, head / 2); the layer, and how many tokens are kept already,
-    both (1,); the cache; and the result, rotated queries (rows, heads, head).
+    Its arguments: queries, keys and values (rows, columns), as one or as three; a bias for each; weights of the norms
+    of queries and of keys (head,); cosines and sines (context, head / 2); the layer, and how many tokens are kept
+    already, both (1,); the cache; and the result, rotated queries (rows, heads, head).
     """
     with kernel() as made:
         writer = _Keeper(attention)
@@ -139,9 +139,7 @@ class _Keeper:
         elements = T.alloc_buffer((size,), "float32", scope="local")
         factor = None
         if self._norms:
-            factor = mean_square_root(
-                size, self._attention.epsilon, lambda at: self._element(part, row, head, at)
-            )
+            factor = mean_square_root(size, self._attention.epsilon, lambda at: self._element(part, row, head, at))
         with T.serial(0, size // LANES) as piece, T.vectorized(0, LANES) as lane:
             at = piece * LANES + lane
             value = self._element(part, row, head, at)
@@ -206,9 +204,7 @@ class _Gatherer:
                     T.buffer_store(totals[row], totals[row][lane] + scores[row, token], [lane])
         self._gather(head, first, (begin * LANES, length), scores, totals)
 
-    def _score(
-        self, head: PrimExpr, first: PrimExpr, chunk: PrimExpr, scores: Buffer, largest: list[Buffer]
-    ) -> None:
+    def _score(self, head: PrimExpr, first: PrimExpr, chunk: PrimExpr, scores: Buffer, largest: list[Buffer]) -> None:
         """Write the scores of 16 tokens; those that are hidden get the least number there is."""
         attention = self._attention
         shared = head // (attention.heads // attention.shared)
@@ -219,7 +215,9 @@ class _Gatherer:
                 at = step * parts + part
                 for row in range(self.tile):
                     with T.vectorized(0, LANES) as lane:
-                        product = self._query[first + row, head, at] * self._keys[self._layer[0], shared, chunk, at, lane]
+                        product = (
+                            self._query[first + row, head, at] * self._keys[self._layer[0], shared, chunk, at, lane]
+                        )
                         T.buffer_store(sums[row][part], sums[row][part][lane] + product, [lane])
         scale = tirx.const(attention.head**-0.5, "float32")
         for row in range(self.tile):

@@ -19,16 +19,14 @@ import numpy as np
 import numpy.typing as npt
 from tvm import te, tirx
 
+from autotune.tvm_backend.integer.kernels import unscheduled
 from autotune.tvm_backend.integer.schedules import INTRINSIC, LEFT_ALONE
 from autotune.tvm_backend.operators.packed_dots import WORD, packed_dot
-from autotune.tvm_backend.passes.rewrite import OPAQUE
+from autotune.tvm_backend.operators.packed_schedule import LANES, PACKED_DOT, UNPACKED
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Target, TensorExpr
 
 Array = npt.NDArray[Any]
-LANES = 16
-PACKED_DOT = "packed_dot"  # the block of the products of a block, and the name of its schedule rule
-UNPACKED = "packed_unpack"
 SUMS = "packed_sums"
 PRODUCT = "autotune.packed_product"  # the attribute of an imported program that says what it computes
 _NIBBLE_BITS = 4
@@ -179,8 +177,7 @@ def packed_product(
         return value + more[0][row, column] if more else value
 
     result = te.compute((rows, outputs), element, name="result", attrs=LEFT_ALONE)
-    program = te.create_prim_func([data, *step, total, *weights, *more, result]).without_attr("global_symbol")
-    return program.with_attr("op_pattern", OPAQUE)
+    return unscheduled([data, *step, total, *weights, *more, result])
 
 
 def imported_product(form: PackedForm, shape: tuple[int, int, int], *, residual: bool = False) -> PrimFunc:
@@ -233,9 +230,7 @@ def _dots(form: PackedForm, data: TensorExpr, codes: TensorExpr, instruction: st
     return te.compute((data.shape[0], chunks, blocks, lanes), element, name=PACKED_DOT, attrs=attrs)
 
 
-def _sums(
-    form: PackedForm, dots: TensorExpr, activations: list[TensorExpr], weights: list[TensorExpr]
-) -> TensorExpr:
+def _sums(form: PackedForm, dots: TensorExpr, activations: list[TensorExpr], weights: list[TensorExpr]) -> TensorExpr:
     """The products, (rows, n / 16, 16)."""
     *step, total = activations
     scale, *offset = weights

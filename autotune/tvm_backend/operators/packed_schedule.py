@@ -1,4 +1,4 @@
-"""The schedules of products of packed weights: a rule with sampled tiles for MetaSchedule, and a tile that is good untuned.
+"""Schedules of products of packed weights: a rule with sampled tiles for MetaSchedule, and a tile that is good untuned.
 
 A tile is some rows of activations by some chunks of 16 rows of the matrix. Its sums stay in registers while a loop goes
 over the blocks; codes are unpacked once for all rows of a tile.
@@ -12,9 +12,12 @@ import tvm
 
 from autotune.tvm_backend.integer.schedules import INTRINSIC
 from autotune.tvm_backend.operators.packed_dots import dot_named
-from autotune.tvm_backend.operators.packed_product import LANES, PACKED_DOT, UNPACKED
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, PrimFunc, Schedule
 
+LANES = 16
+# Names of blocks; that of the products of a block is the name of the rule, too.
+PACKED_DOT = "packed_dot"
+UNPACKED = "packed_unpack"
 _MAX_ROWS = 16  # of a tile, as the next
 _MAX_CHUNKS = 8
 _MAX_SUMS = 8  # vectors of a tile that is chosen by hand

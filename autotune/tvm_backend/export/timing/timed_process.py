@@ -277,7 +277,8 @@ def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[st
     Args:
         request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `names` (of the inputs, in the order of the
             model), `inputs` (the path of the file with their arrays), `values` (the constant inputs), `device` (`cpu`
-            or `cuda`), `function` and `kept` (of a library), `threads` and `outputs` (the path to write the outputs to, or None).
+            or `cuda`), `function` and `kept` (of a library), `threads` and `outputs` (the path to write the outputs to,
+            or None).
         orders: The first asks to load the model. Each other one asks for a timing of the model, or, if it is `KERNELS`,
             for those of the kernels of a library.
 

@@ -361,7 +361,9 @@ def compare_early(
     arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
     device = kind_of(spec).runtime
     files = {file.name: file for file in (*libraries, reference)}
-    runtimes = {name: Runtime("library", file, device, function=entry.name, kept=model.kept) for name, file in files.items()}
+    runtimes = {
+        name: Runtime("library", file, device, function=entry.name, kept=model.kept) for name, file in files.items()
+    }
     with RuntimeComparison(runtimes, entry.inputs, arrays, threads) as comparison:
         times = comparison.time(_EARLY_TURNS * TIMINGS, longest_s=_EARLY_S)
     return [ratios(times[file.name], times[reference.name]) for file in libraries]

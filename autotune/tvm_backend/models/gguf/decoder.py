@@ -1,4 +1,4 @@
-"""A language model in a GGUF file: what is imported of it for some tokens at a time, and what it is verified against."""
+"""A language model in a GGUF file: what is imported of it for some tokens at a time, and its reference."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _flat(codes: Array) -> Bytes:
 def _fifth_bits(part: Bytes) -> Bytes:
     """A bit for each of 32 elements, moved to where it stands for 16."""
     bits: Bytes = np.unpackbits(part, axis=-1, bitorder="little")
-    return bits << 4
+    return np.asarray(bits << 4, np.uint8)
 
 
 def _q4_0(rows: Bytes) -> Blocks:
@@ -160,8 +160,8 @@ def _q5_k(rows: Bytes) -> Blocks:
     first, second, packed, high, codes = _cut(rows, 2, 2, 12, 32, 128)
     places = np.arange(_PARTS, dtype=np.uint8)[:, None]
     fifth = (high[..., None, :] >> places & 1) << 4
-    codes = _by_pairs(codes) | fifth.reshape(*codes.shape[:-1], _SUPER)
-    return Blocks(_flat(codes), *_scales_and_offsets(first, second, packed), 0, 5)
+    five = _by_pairs(codes) | fifth.reshape(*codes.shape[:-1], _SUPER)
+    return Blocks(_flat(five), *_scales_and_offsets(first, second, packed), 0, 5)
 
 
 def _q6_k(rows: Bytes) -> Blocks:

@@ -20,10 +20,10 @@ from autotune.tvm_backend.models.gguf.file import Tensor
 from autotune.tvm_backend.models.gguf.network import Layer, Network
 from autotune.tvm_backend.models.gguf.reference import cache_shapes
 from autotune.tvm_backend.operators import activations as kernels
-from autotune.tvm_backend.operators.activations import Blocked
+from autotune.tvm_backend.operators.activations import LANES, Blocked
 from autotune.tvm_backend.operators.cached_attention import Attention, attend_kernel, keep_kernel
 from autotune.tvm_backend.operators.packed_dots import WORD
-from autotune.tvm_backend.operators.packed_product import LANES, PackedForm, PackedWeights, imported_product, pack
+from autotune.tvm_backend.operators.packed_product import PackedForm, PackedWeights, imported_product, pack
 from autotune.tvm_backend.types import Expr, IRModule, PrimFunc
 
 Array = npt.NDArray[Any]
@@ -106,7 +106,7 @@ class Weights:
             zero=blocks.zero if blocks.offset is None else None,
             word=WORD if self._in_bytes else 1,
         )
-        packed = pack(*(_filled(item) for item in (blocks.codes, blocks.scale, blocks.offset)), form)
+        packed = pack(_filled(blocks.codes), _filled(blocks.scale), _filled(blocks.offset), form)
         constants = tuple(relax.const(item, str(item.dtype)) for item in packed.arrays)
         return Matrix(outputs, columns, packed, constants)
 

@@ -1,4 +1,4 @@
-"""What a GGUF file says of a decoder: its sizes, which variant of its architecture it is, and its weights by their place.
+"""What a GGUF file says of a decoder: its sizes, the variant of its architecture, and its weights by their place.
 
 The architectures differ in little: how pairs of elements are rotated, whether queries and keys are normalised, whether
 there are biases, norms after a block and layers that look at near tokens only.

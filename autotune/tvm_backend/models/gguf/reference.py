@@ -35,9 +35,7 @@ class Reference:
         self._kept: dict[str, Floats] = {}
         self._bytes = 0
 
-    def logits(
-        self, ids: npt.NDArray[np.integer], past: int, keys: Floats, values: Floats, last: int = -1
-    ) -> Floats:
+    def logits(self, ids: npt.NDArray[np.integer], past: int, keys: Floats, values: Floats, last: int = -1) -> Floats:
         """Return the logits after one of some tokens, and write what is to be kept of them into the cache.
 
         Args:
