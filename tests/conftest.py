@@ -22,7 +22,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from .cuda_stand_in import StandIn, compile_libraries
 from .lite_network import Network
 from .rpc_lab import Lab
-from .suite_report import SuiteReport, add_options
+from .suite_report import SuiteReport, add_options, making
 
 TARGETS: dict[str, dict[str, Any]] = {
     "llvm": {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1},
@@ -89,7 +89,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
     def get(name: str, make: Callable[[Path], object]) -> Path:
         folder = root / f"once-{name}"
         done = root / f"once-{name}.done"
-        with filelock.FileLock(str(root / f"once-{name}.lock")):
+        with making(name), filelock.FileLock(str(root / f"once-{name}.lock")):
             if not done.exists():
                 folder.mkdir()
                 make(folder)

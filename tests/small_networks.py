@@ -16,8 +16,8 @@ def tasks_of(name: str, folder: Path, target: dict[str, Any]) -> list[Any]:
     import onnx
     import tvm
 
+    from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.models.onnx.read import read_model
-    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     path = folder / f"{name}.onnx"

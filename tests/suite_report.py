@@ -7,6 +7,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +20,18 @@ def cpu_s() -> float:
     """The CPU seconds of this process and of its children that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+_made_s = Counter[str]()  # what this process has spent since its last report on what several tests share
+
+
+@contextmanager
+def making(name: str) -> Iterator[None]:
+    """Counts the seconds of its block, less those of others inside, for what is made rather than for the test."""
+    began_s = time.monotonic()
+    before_s = _made_s.total()
+    yield
+    _made_s[name] += time.monotonic() - began_s - (_made_s.total() - before_s)
 
 
 def room_of(nodeid: str) -> str:
@@ -38,6 +51,7 @@ class SuiteReport:
     def __init__(self, minutes: float | None) -> None:
         self.minutes = minutes
         self.wall_s = Counter[str]()
+        self.made_s = Counter[str]()
         self.cpu_s = Counter[str]()
         self.unreached = Counter[str]()
         self._before_s = cpu_s()
@@ -61,11 +75,15 @@ class SuiteReport:
         now_s = cpu_s()
         report.cpu_s = now_s - self._before_s
         self._before_s = now_s
+        report.made_s = dict(_made_s)
+        _made_s.clear()
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Add up the phases of the tests."""
-        self.wall_s[report.nodeid] += report.duration
+        self.wall_s[report.nodeid] += report.duration - sum(report.made_s.values())
+        for name, seconds in report.made_s.items():
+            self.made_s[name] = max(self.made_s[name], seconds)  # others have only waited for it
         self.cpu_s[room_of(report.nodeid)] += report.cpu_s
         if report.when == "setup" and ("unreached", True) in report.user_properties:
             self.unreached[report.nodeid.split("::")[0]] += 1
@@ -76,6 +94,8 @@ class SuiteReport:
         terminalreporter.section("what the tests cost")
         for name, seconds in self.wall_s.most_common(SLOWEST):
             terminalreporter.line(f"{seconds:6.1f} s  {name}")
+        made = [f"{name} {seconds:.1f} s" for name, seconds in self.made_s.most_common(SLOWEST)]
+        terminalreporter.line(f"made once, for all tests: {', '.join(made)}")
         shares = [f"{room} {seconds:.0f} s ({seconds / total_s:.0%})" for room, seconds in self.cpu_s.most_common()]
         terminalreporter.line(f"{total_s:.0f} CPU seconds: {', '.join(shares)}")
         seed = terminalreporter.config.getoption("randomly_seed", None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.commands import job_status
 from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
-from autotune.commands.report.references import title
+from autotune.commands.report.references import Limit, title
 from autotune.errors import one_line
 from autotune.plans.exploration import decision
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
@@ -234,15 +234,16 @@ def times(jobs: Sequence[Times]) -> Table:
     return table
 
 
-def tasks(job: JobStatus, verbose: bool = False, peak_gflops: float | None = None) -> RenderableType:
+def tasks(job: JobStatus, verbose: bool = False, limits: Mapping[str, Limit] | None = None) -> RenderableType:
     """Return the table of a job's tasks, for `status JOB`.
 
     Args:
         job: The job.
         verbose: Whether names are shown whole.
-        peak_gflops: What the machine can do at most; None if it was not measured.
+        limits: What the machine allows each task, by its name; none where it was not measured.
     """
-    numbers = ("WEIGHT", "TRIALS", "BEST", "SHARE", "GFLOP/S", *(["OF PEAK"] if peak_gflops else []))
+    limits = limits or {}
+    numbers = ("WEIGHT", "TRIALS", "BEST", "SHARE", "GFLOP/S", *(["OF LIMIT"] if limits else []))
 
     def build(longest: int) -> Table:
         table = _table("TASK", "NAME", *numbers, right=("TASK", *numbers), folded=_FOLDED)
@@ -251,8 +252,10 @@ def tasks(job: JobStatus, verbose: bool = False, peak_gflops: float | None = Non
             share = f"{task.share:.1%}" if task.share is not None else "-"
             speed = f"{task.gflops:.1f}" if task.gflops is not None else "-"
             name = short(task.name, longest)
-            of_peak = [f"{task.gflops / peak_gflops:.0%}" if task.gflops else "-"] if peak_gflops else []
-            _row(table, str(index), name, str(task.weight), str(task.trials), best, share, speed, *of_peak)
+            limit = limits.get(task.name)
+            reached = limit.reached(task.best_us) if limit and task.best_us else "-"
+            of_limit = [reached] if limits else []
+            _row(table, str(index), name, str(task.weight), str(task.trials), best, share, speed, *of_limit)
         return table
 
     shown = Fitted([build], [task.name for task in job.tasks], verbose=verbose)

@@ -17,6 +17,7 @@ from autotune.commands.job_status import JobStatus, to_json
 from autotune.commands.jobs import no_jobs, select
 from autotune.commands.report import history, references, wall_time
 from autotune.commands.report.history import History, LatencyPoint, outlook
+from autotune.commands.report.references import Limit
 from autotune.commands.terminal import AnyJobs, Json, say, show, tell, workspace_of
 from autotune.errors import AutotuneError
 from autotune.storage.daemon_info import running_daemon
@@ -63,7 +64,7 @@ class Screen:
         )
         shown: list[Any] = [render.queue(statuses, running_daemon(self._workspace), self._verbose, sparks)]
         if chosen is not None and len(statuses) == 1:
-            shown += ["", render.tasks(statuses[0], self._verbose, _peak(paths[0]))]
+            shown += ["", render.tasks(statuses[0], self._verbose, _limits(paths[0]))]
             for sentence in (render.plan_search(statuses[0]), render.whole_model(statuses[0])):
                 shown += ["", sentence] if sentence else []
             shown += self._forecast(paths[0], statuses[0])
@@ -102,13 +103,13 @@ class Screen:
         return ["", ahead.says] if ahead is not None and ahead.says else []
 
 
-def _peak(paths: JobPaths) -> float | None:
-    """Return the GFLOP/s that the machine can do, as the last export of a job measured; None without one."""
+def _limits(paths: JobPaths) -> dict[str, Limit]:
+    """Return what the machine allows each task, by its name, as the last export of a job measured."""
     try:
         exported = references.recall(paths)
     except AutotuneError:
-        return None
-    return exported.limits.gflops if exported is not None and exported.limits is not None else None
+        return {}
+    return exported.limits_of_tasks() if exported is not None else {}
 
 
 def sparkline(points: Sequence[LatencyPoint], width: int = 16) -> str:

@@ -183,6 +183,28 @@ def _text(file: Path) -> str:
         return ""
 
 
+def cache_bytes(level: int, numbers: Iterable[int], root: Path = ROOT) -> int:
+    """Return the bytes of data that the caches of a level hold for some CPUs together; 0 where it is not known.
+
+    Args:
+        level: 1 is the nearest.
+        numbers: The CPUs. A cache that several of them share counts once.
+        root: The root of the file system; tests give another one.
+    """
+    sizes = dict[tuple[int, ...], int]()
+    for number in numbers:
+        for folder in (root / f"sys/devices/system/cpu/cpu{number}/cache").glob("index[0-9]*"):
+            if _number(folder / "level") == level and _text(folder / "type").strip() != "Instruction":
+                shared = parse_list(_text(folder / "shared_cpu_list")) or (number,)
+                sizes[shared] = _number_of_bytes(_text(folder / "size").strip())
+    return sum(sizes.values())
+
+
+def _number_of_bytes(text: str) -> int:
+    digits = text.rstrip("KM")
+    return int(digits) * {"K": 2**10, "M": 2**20}.get(text[-1:], 1) if digits.isdecimal() else 0
+
+
 def allowed_cpus() -> tuple[int, ...]:
     """Return the numbers of the CPUs that this process may run on, ascending."""
     if hasattr(os, "sched_getaffinity"):

@@ -131,7 +131,7 @@ def _weights(stage: Stage, plan: Plan) -> dict[str, int]:
 
 def _beside(stage: Stage, plan: Plan) -> Plan:
     """Return a plan with small kernels beside each other; the same one if no two can be, or not in so little memory."""
-    from autotune.tvm_backend.passes.beside import beside_where_small
+    from autotune.tvm_backend.graph.concurrent import beside_where_small
 
     beside = beside_where_small(_prepared(stage, plan), plan, stage.target)
     try:

@@ -120,8 +120,7 @@ def _load(target_kind: str) -> None:
 def _register() -> None:
     """Register what programs and the traces of their schedules name."""
     from autotune.tvm_backend.bfloat16 import instructions
-    from autotune.tvm_backend.integer import intrinsics, schedules
-    from autotune.tvm_backend.operators import packed_dots, packed_schedule
+    from autotune.tvm_backend.integer import intrinsics, packed_dots, packed_schedule, schedules
     from autotune.tvm_backend.vector_math import registry
 
     for module in (registry, schedules, intrinsics, instructions, packed_dots, packed_schedule):

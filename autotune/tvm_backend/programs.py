@@ -1,17 +1,43 @@
-"""Rewrite the tensor programs of a module, as the passes of lowering do, and compile code of LLVM for them to call."""
+"""Tensor programs: how they are made, marked, rewritten and read, and code of LLVM that they call."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import relax, te, tirx
 
 from autotune.tvm_backend.linker import architecture
-from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.types import Call, IRModule, PrimExpr, PrimFunc, Stmt, TensorExpr
+
+OPAQUE = 8  # TVM's number for an operator that is fused with no other
+
+
+def unscheduled(arguments: Sequence[TensorExpr]) -> PrimFunc:
+    """Return the program of a tensor expression, the last argument, for which a schedule has to be found."""
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(list(arguments))}))
+    schedule.annotate(schedule.get_sblock("root"), "schedule_rule", "None")
+    return schedule.mod["main"].without_attr("global_symbol").with_attr({"op_pattern": OPAQUE})
+
+
+def finished(program: PrimFunc) -> PrimFunc:
+    """Return a tensor program as one that is scheduled, and that is fused with no other."""
+    return program.without_attr("global_symbol").with_attr({"op_pattern": OPAQUE, "tirx.is_scheduled": True})
+
+
+def runtime_functions(program: PrimFunc) -> list[str]:
+    """Return the names of the functions of TVM's runtime that a tensor program calls."""
+    names: list[str] = []
+
+    def look(call: Call) -> None:
+        if "packed" in getattr(call.op, "name", ""):
+            names.append(str(getattr(call.args[0], "value", call.args[0])))
+
+    tvm_ffi.structural_walk(program.body, ((relax.Call, look),))
+    return names
 
 
 def over_programs(module: IRModule, rewrite: Callable[[PrimFunc], PrimFunc]) -> IRModule:

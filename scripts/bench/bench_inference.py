@@ -10,8 +10,9 @@ A model that has no export in the folder yet is tuned and exported first, with s
 equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]') in fp32 and as it comes,
 torch.compile (torch, torchvision and onnx2torch), which compiles in the first turn, and TVM untuned, those of them that
 are installed. The first columns are medians over the processes, in milliseconds; ratios are taken within a turn, with
-their range. The share of the peak is that of the multiply-adds in fp32 that the machine can do. Nothing else should run
-on the machine, but for the loops that --busy starts.
+their range. The limit is what the machine allowed when the library was exported: for each kernel the arithmetic, or the
+bytes from beyond the L2 caches, whichever takes longer. Nothing else should run on the machine, but for the loops that
+--busy starts.
 
 The column `precision` is that of our library, for which --precision asks. As it comes, OpenVINO computes in bf16 where
 the CPU can; its column says in what. All others compute a model in the precision that the file has: a quantised one in
@@ -214,7 +215,7 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], o
     default = default_precision() if _DEFAULT in shown else ""
     titles = " | ".join(f"{_TITLES[name]} ({default})" if name == _DEFAULT else _TITLES[name] for name in shown)
     last = "ours / OpenVINO as it comes | ours / fastest other"
-    lines = [f"| model | precision | {titles} | GFLOP/s | share of the peak | {last} |"]
+    lines = [f"| model | precision | {titles} | GFLOP/s | ours / limit | {last} |"]
     lines.append("|---" * (len(shown) + 6) + "|")
     shares = []
     for name, report, times in rows:
@@ -224,13 +225,13 @@ def table(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]], o
         shares.append(statistics.median(against_best))
         cells = [f"{times[item].median_ms:.3g}" if item in times else "" for item in shown]
         speed = sum(task["gflop"] * task["weight"] for task in report["tasks"]) / times["ours"].median_ms * 1e3
-        limits = report.get("roofline")
-        peak = f"{speed / limits['gflops']:.0%}" if limits and report["precision"] == "fp32" else ""
+        limit_ms = sum(kernel["least_us"] or 0.0 for kernel in report.get("kernels", ())) / 1e3
+        limit = f"{times['ours'].median_ms / limit_ms:.2f}" if limit_ms else ""
         ratio = f"{shares[-1]:.2f} ({min(against_best):.2f} to {max(against_best):.2f}, {_TITLES.get(best, '')})"
         used = next((item for item in _SHOWN_SETS if item in report.get("instructions", ())), "")
         kind = f"{report['precision']}, {used}" if used else report["precision"]
         share = f"{statistics.median(ratios(times['ours'], times[_DEFAULT])):.2f}" if _DEFAULT in times else ""
-        lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {peak} | {share} | {ratio} |")
+        lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {speed:.0f} | {limit} | {share} | {ratio} |")
     threads = {options.threads or report["threads"] for _, report, _ in rows}
     mean = statistics.geometric_mean(shares) if shares else math.nan
     beside = f"; {options.busy} busy loops beside" if options.busy else ""
@@ -257,18 +258,18 @@ def memory(rows: Sequence[tuple[str, dict[str, Any], dict[str, RuntimeTimes]]]) 
 def kernels(name: str, report: Mapping[str, Any], most: int) -> str:
     """Markdown: the kernels that take most, inside the model when it was exported, and what the machine allows.
 
-    The last column is the time that their operations and bytes take at least, as a share of the time that they take.
+    The limit is the time that their operations, or their bytes from beyond the L2 caches, take at least.
     """
     timed = report.get("kernels", [])
     total = sum(item["us"] for item in timed)
     lines = [f"\n{name}: {len(timed)} kernels, {total / 1e3:.2f} ms\n"]
-    lines.append("| kernel | calls | us | share | GFLOP/s | GB/s | of the roofline |")
-    lines.append("|---" * 7 + "|")
+    lines.append("| kernel | calls | us | share | GFLOP/s | GB/s | of the limit | bound by |")
+    lines.append("|---" * 8 + "|")
     for item in timed[:most]:
         us = item["us"]
         calls = item["calls"]
         rates = f"{item['gflop'] * calls / us * 1e6:.0f} | {item['bytes'] * calls / us / 1e3:.1f}"
-        roof = f"{item['least_us'] / us:.0%}" if item["least_us"] is not None else ""
+        roof = f"{item['least_us'] / us:.0%} | {item.get('bound')}" if item["least_us"] else " | "
         lines.append(f"| {item['name']} | {calls} | {us:.1f} | {us / total:.1%} | {rates} | {roof} |")
     return "\n".join(lines)
 

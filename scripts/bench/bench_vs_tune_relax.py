@@ -287,8 +287,8 @@ def checkpoints(options: argparse.Namespace) -> Iterator[tuple[float, Any]]:
     from autotune.storage.paths import Workspace
     from autotune.storage.tuning_log import TuningLog
     from autotune.tvm_backend.export.compilation import compile_tuned
+    from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.models.onnx.read import read_model
-    from autotune.tvm_backend.passes.prepare import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     folder = Path(options.folder)

@@ -40,10 +40,10 @@ from autotune.plans.plan import Memory
 from autotune.tvm_backend.export.describe import memory_of
 from autotune.tvm_backend.export.inputs import SEED, draw
 from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.hints import onnx_hints
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx.read import parse_file, read_model
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 THREADS = 2

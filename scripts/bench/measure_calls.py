@@ -25,8 +25,8 @@ from autotune.tvm_backend.export.runners import Arrays, machine_runner
 from autotune.tvm_backend.export.weights import map_weights
 from autotune.tvm_backend.kernels.compile import linking
 from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.lowering import finish, prepare
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.prepare import finish, prepare
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 

@@ -208,7 +208,7 @@ def check(case: Any, given: tuple[str, ...]) -> str:
 def compiled(module: Any) -> Any:
     """Compile an imported model as `export` does when no task has a trial."""
     from autotune.tvm_backend.export.compilation import compile_tuned
-    from autotune.tvm_backend.passes.prepare import prepare
+    from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
     from autotune.tvm_backend.target import resolve_target, tvm_target
 

@@ -40,8 +40,8 @@ from autotune.strategies.space import Configuration
 from autotune.tvm_backend.kernels.compile import build_candidate
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_for_tuning
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Validator
 from autotune.tvm_backend.search.tasks import extract_programs

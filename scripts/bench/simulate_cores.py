@@ -28,8 +28,8 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.compilation import prepare_as_submitted
 from autotune.tvm_backend.export.describe import plan_of_job
 from autotune.tvm_backend.export.submitted import submitted
+from autotune.tvm_backend.graph.concurrent import beside_where_small
 from autotune.tvm_backend.load import load_for_tuning
-from autotune.tvm_backend.passes.beside import beside_where_small
 from autotune.tvm_backend.search.tasks import BYTES_US
 from autotune.tvm_backend.target import tvm_target
 

@@ -34,7 +34,7 @@ from autotune.plans.plan import ALGORITHMS, Block, BlockFacts, Plan, read, text
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.types import Expr, IRModule, Target
 
 _TOLERANCE = 1e-4  # Winograd's algorithm rounds more

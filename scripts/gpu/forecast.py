@@ -67,8 +67,8 @@ def forecast(path: Path, precision: Precision) -> Forecast:
 def prepared(path: Path, target: Any, precision: Precision) -> Any:
     """The tensor programs of a model, as `submit` makes them."""
     from autotune.storage.formats import ShapeBinding
+    from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.models.submission import open_source
-    from autotune.tvm_backend.passes.prepare import prepare
 
     module = open_source(path, 1, {}).read(ShapeBinding(), None, gpu=True).module
     return prepare(module, target, precision=precision)

@@ -21,8 +21,13 @@ EXPORT = {
     "latency": {"tuned_ms": 2.0, "untuned_ms": 40.0, "onnxruntime_ms": 2.5, "spread": [1.0]},
     "threads": 2,
     "exported_at": BEGIN + 500,
-    "roofline": {"gflops": 160.0, "gb_per_s": 40.0},
-}
+    "roofline": {"gflops": 160.0, "gb_per_s": 40.0, "ring_bytes": 10**6},
+    "kernels": [
+        {"name": f"fused_conv{index}", "task": f"conv{index}", "calls": index + 1, "us": 900.0, "gflop": 0.5,
+         "bytes": 10**6, "streamed": 10**5, "least_us": 100.0, "bound": bound}
+        for index, bound in enumerate(("arithmetic", "bandwidth"))
+    ],
+}  # fmt: skip
 
 
 def trial(task: int, number: int, us: float | None, at: float, tile: int = 4, job: str = "0001-net") -> Trial:

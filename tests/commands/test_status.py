@@ -11,6 +11,7 @@ from rich.console import Console
 from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
 from autotune.commands.report.history import LatencyPoint
+from autotune.commands.report.references import Limit
 from autotune.commands.status import Screen, sparkline
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes
@@ -50,8 +51,8 @@ def test_names_are_whole_where_there_is_room_and_lose_their_middle_elsewhere() -
     assert LONG in lines(render.tasks(JOB), 160)[1]
     assert "…" not in "".join(lines(render.tasks(JOB, verbose=True), 80))
     assert lines(render.tasks(JOB), 160)[2].split() == ["1", "mean", "2", "3", "-", "-", "-"]
-    head, first, second = lines(render.tasks(JOB, peak_gflops=160.0), 160)
-    assert head.endswith("OF PEAK") and first.split()[-1] == "25%" and second.split()[-1] == "-"
+    head, first, second = lines(render.tasks(JOB, limits={LONG: Limit(5.0, "bandwidth")}), 160)
+    assert head.endswith("OF LIMIT") and first.split()[-2:] == ["40%", "bandwidth"] and second.split()[-1] == "-"
 
 
 def test_a_line_of_blocks_falls_as_the_latency_does() -> None:
@@ -75,7 +76,7 @@ def test_one_job_has_its_forecast(workspace: Workspace, tuned: Any) -> None:
     screen = Screen(workspace, lambda: [tuned], verbose=False, watch=False)
     shown = lines(screen.look(), 200)
     assert shown[-1].startswith("forecast of the tasks' sum: after one more hour")
-    assert any(line.endswith("OF PEAK") for line in shown)
+    assert any(line.endswith("OF LIMIT") for line in shown)
     assert "PROGRESS" not in shown[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.machine import hardware
-from autotune.machine.hardware import kept_cpus, lent_cpus, usable_cpus
+from autotune.machine.hardware import cache_bytes, kept_cpus, lent_cpus, usable_cpus
 
 _CPU = "sys/devices/system/cpu"
 _THREADS = {f"{_CPU}/cpu{n}/topology/core_cpus_list": f"{n % 4},{n % 4 + 4}" for n in range(8)}
@@ -36,3 +36,22 @@ def test_kept_cpus_leave_one_for_other_stages(plant):
     root = plant({"proc/stat": ""})
     assert kept_cpus((0, 1), 4, root) == ((1,), ())
     assert kept_cpus((0,), 1, root) == ((), ())
+
+
+def test_a_cache_that_cpus_share_counts_once(plant):
+    def cache(cpu: int, index: int, level: int, kind: str, size: str, shared: str) -> dict[str, str]:
+        folder = f"{_CPU}/cpu{cpu}/cache/index{index}"
+        facts = {"level": str(level), "type": kind, "size": size, "shared_cpu_list": shared}
+        return {f"{folder}/{name}": text for name, text in facts.items()}
+
+    files = dict[str, str]()
+    for cpu in range(4):
+        pair = "0,2" if cpu % 2 == 0 else "1,3"
+        files |= cache(cpu, 0, 1, "Data", "48K", pair) | cache(cpu, 1, 1, "Instruction", "32K", pair)
+        files |= cache(cpu, 2, 2, "Unified", "2048K", pair) | cache(cpu, 3, 3, "Unified", "300M", "0-3")
+    root = plant(files)
+    assert cache_bytes(2, (0, 2), root) == 2 * 2**20
+    assert cache_bytes(2, (0, 1, 2), root) == 4 * 2**20
+    assert cache_bytes(1, (0, 1), root) == 96 * 2**10
+    assert cache_bytes(3, range(4), root) == 300 * 2**20
+    assert cache_bytes(4, range(4), root) == 0

@@ -17,8 +17,8 @@ from autotune.tvm_backend.export.runners import tensors_of
 from autotune.tvm_backend.export.weights import map_weights
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels.compile import linking
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
 
 Array = npt.NDArray[Any]

@@ -9,12 +9,7 @@ from tvm.target import codegen
 
 import autotune.tvm_backend.target as target_module
 from autotune.errors import BadTarget
-from autotune.tvm_backend.target import (
-    check_tensor_cores,
-    instructions,
-    resolve_target,
-    vector_registers,
-)
+from autotune.tvm_backend.target import check_tensor_cores, instructions, resolve_target, vector_registers
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
 TARGETS = [({"kind": "llvm", "mcpu": mcpu}, registers) for mcpu, registers in X86] + [

@@ -225,11 +225,13 @@ def _numbers(value: str) -> tuple[bool, list[int], str]:
 
 def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
     """Return the speed of kernels over their operations per byte, below what the machine allows."""
-    placed = [(kernel.gflop * 1e9 / kernel.bytes, kernel) for kernel in kernels if kernel.gflop and kernel.bytes]
-    peaks = sorted({limits.gflops * rate for rate in (1.0, *(kernel.rate for _, kernel in placed))})
+    computing = [kernel for kernel in kernels if kernel.gflop]
+    peaks = sorted({limits.gflops * rate for rate in (1.0, *(kernel.rate for kernel in computing))})
     ridges = [peak / limits.gb_per_s for peak in peaks]
-    low = min([place for place, _ in placed] + ridges) / 2
-    high = max([place for place, _ in placed] + ridges) * 2
+    intensities = [kernel.gflop * 1e9 / kernel.streamed for kernel in computing if kernel.streamed]
+    low = min(intensities + ridges) / 2
+    high = max(intensities + ridges) * 2
+    placed = [(kernel.gflop * 1e9 / kernel.streamed if kernel.streamed else high, kernel) for kernel in computing]
 
     def draw(axes: Any) -> None:
         label = "what this machine allows" + (", by the precision" if len(peaks) > 1 else "")
@@ -243,7 +245,7 @@ def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
         axes.plot([], [], "o", color=_SERIES[0], label="a kernel; the larger, the more time it takes")
         _scale(axes.xaxis, axes.set_xscale, [low, high])
         _scale(axes.yaxis, axes.set_yscale, [speed for _, speed, _ in dots] + [*peaks, low * limits.gb_per_s])
-        axes.set_xlabel("operations per byte")
+        axes.set_xlabel("operations per byte from beyond the L2 caches")
         axes.set_ylabel("GFLOP/s")
         axes.legend(loc="lower right")
 

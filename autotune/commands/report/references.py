@@ -25,6 +25,8 @@ class KernelFacts:
         bytes: What one call reads and writes at least.
         least_us: What the machine allows for all its calls; None if that was not measured.
         rate: How many of its operations the machine can do in the time of one in float32.
+        streamed: The bytes of one call that come from beyond the L2 caches.
+        bound: What allows no more: `arithmetic` or `bandwidth`; None if that was not measured.
     """
 
     name: str
@@ -35,6 +37,8 @@ class KernelFacts:
     bytes: int
     least_us: float | None
     rate: float = 1.0
+    streamed: int = 0
+    bound: str | None = None
 
     @property
     def gflops(self) -> float:
@@ -53,6 +57,19 @@ class Limits:
 
     gflops: float
     gb_per_s: float
+    ring_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a machine allows a kernel: the microseconds that a call takes at least, and what allows no less."""
+
+    us: float
+    bound: str
+
+    def reached(self, us: float) -> str:
+        """Return what a call that takes so many microseconds reaches, as text: `81% arithmetic`."""
+        return f"{self.us / us:.0%} {self.bound}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -90,6 +107,11 @@ class References:
         untuned = {} if self.untuned_ms is None else {"untuned": self.untuned_ms}
         return {"exported library": self.tuned_ms, **self.others_ms, **untuned}
 
+    def limits_of_tasks(self) -> dict[str, Limit]:
+        """Return what the machine allows each task, by its name; only those that were measured have one."""
+        measured = [item for item in self.kernels if item.task is not None and item.least_us]
+        return {str(item.task): Limit((item.least_us or 0.0) / item.calls, item.bound or "") for item in measured}
+
     def activations_text(self) -> str:
         """Return a sentence about the memory of activations, with a space before it; empty where it is not known."""
         memory = self.activations
@@ -103,7 +125,7 @@ class References:
         total = sum(kernel.us for kernel in self.kernels)
         top = self.kernels[0]
         outside = sum(kernel.us for kernel in self.kernels if kernel.task is None)
-        allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us is not None else ""
+        allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us else ""
         text = (
             f"Inside the model, {len(self.kernels)} kernels take {total / 1e3:.4g} ms together,"
             f" {outside / total:.0%} of it outside of tasks."
@@ -113,8 +135,12 @@ class References:
             return text
         return (
             f"{text} The machine does {self.limits.gflops:.4g} GFLOP/s in float32"
-            f" and reads {self.limits.gb_per_s:.3g} GB/s from memory; data from a cache come faster."
+            f" and reads the {self.limits.ring_bytes / 1e6:.3g} MB of constants at {self.limits.gb_per_s:.3g} GB/s,"
+            f" which together allow {self._least_ms():.3g} ms."
         )
+
+    def _least_ms(self) -> float:
+        return sum(kernel.least_us or 0.0 for kernel in self.kernels) / 1e3
 
 
 _TITLES = {

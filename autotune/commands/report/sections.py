@@ -14,7 +14,7 @@ from autotune.commands import gantt, render
 from autotune.commands.durations import duration
 from autotune.commands.report import charts, knob_importance
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
-from autotune.commands.report.references import title
+from autotune.commands.report.references import Limit, title
 from autotune.commands.submit.words import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
@@ -143,6 +143,7 @@ def _early_references(job: JobReport, columns: tuple[str, ...]) -> Section:
 def _kernels(job: JobReport) -> Section:
     columns = (
         "kernel", "task", "calls", "µs", "share of the time in %", "GFLOP/s", "GB/s", "of what the machine allows in %",
+        "bound by",
     )  # fmt: skip
     references = job.references
     if references is None or not references.kernels:
@@ -151,7 +152,7 @@ def _kernels(job: JobReport) -> Section:
     total = sum(kernel.us for kernel in references.kernels)
     rows = tuple(
         (kernel.name, kernel.task or "", kernel.calls, kernel.us, 100 * kernel.us / total, kernel.gflops,
-         kernel.gb_per_s, None if kernel.least_us is None else 100 * kernel.least_us / kernel.us)
+         kernel.gb_per_s, 100 * kernel.least_us / kernel.us if kernel.least_us else None, kernel.bound)
         for kernel in references.kernels
     )  # fmt: skip
     limits = references.limits
@@ -203,21 +204,22 @@ def _forecast(job: JobReport) -> Section:
 def _tasks(job: JobReport) -> Section:
     columns = (
         "task", "name", "shape", "weight", "trials", "failed", "best in µs", "share of the time in %", "GFLOP/s",
-        "of the peak in %", "GFLOP", "remark",
+        "of what the machine allows in %", "bound by", "GFLOP", "remark",
     )  # fmt: skip
-    limits = job.references.limits if job.references else None
-    rows = tuple(_task_row(task, limits.gflops if limits else None) for task in job.tasks)
+    limits = job.references.limits_of_tasks() if job.references else {}
+    rows = tuple(_task_row(task, limits.get(task.name)) for task in job.tasks)
     drawn = (lambda: [charts.task_bars(job)]) if charts.by_share(job) else None
     return Section("tasks", "Tasks", _tasks_sentence(job), columns, rows, drawn)
 
 
-def _task_row(task: TaskReport, peak_gflops: float | None) -> tuple[Cell, ...]:
+def _task_row(task: TaskReport, limit: Limit | None) -> tuple[Cell, ...]:
     remark = f"set aside: {task.set_aside}" if task.set_aside else "" if task.tunable else "nothing to tune"
     share = None if task.share is None else 100 * task.share
-    of_peak = 100 * task.gflops / peak_gflops if task.gflops and peak_gflops else None
+    of_limit = 100 * limit.us / task.best_us if limit and task.best_us else None
+    bound = limit.bound if limit else None
     return (
         task.index, task.name, task.shape, task.weight, task.trials, task.failed, task.best_us, share, task.gflops,
-        of_peak, task.gflop, remark,
+        of_limit, bound, task.gflop, remark,
     )  # fmt: skip
 
 

@@ -25,12 +25,12 @@ from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.submitted import OnnxModel, submitted
 from autotune.tvm_backend.export.weights import MappedWeights, map_weights
+from autotune.tvm_backend.expressions import is_tensor_constant
+from autotune.tvm_backend.graph.tensor_objects import share_objects
 from autotune.tvm_backend.kernels.compile import linking, lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
-from autotune.tvm_backend.passes.prepare import finish, prepare
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant
-from autotune.tvm_backend.passes.tensor_objects import share_objects
+from autotune.tvm_backend.lowering import finish, prepare
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.design_space import is_too_wide

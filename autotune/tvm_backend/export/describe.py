@@ -15,10 +15,10 @@ from autotune.tvm_backend.export.compilation import prepare_as_submitted
 from autotune.tvm_backend.export.submitted import submitted
 from autotune.tvm_backend.export.writing.network import FusedBlock, Network, PlacedTensor, read_network, tensor_bytes
 from autotune.tvm_backend.export.writing.report_json import KernelWork, kernel_work
-from autotune.tvm_backend.passes.blocks import ALGORITHMS, LAYOUTS, OPERATORS
-from autotune.tvm_backend.passes.prepare import finish
-from autotune.tvm_backend.passes.rewrite import op_name
-from autotune.tvm_backend.passes.run_order import LEAST_MEMORY
+from autotune.tvm_backend.expressions import op_name
+from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS
+from autotune.tvm_backend.graph.run_order import LEAST_MEMORY
+from autotune.tvm_backend.lowering import finish
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.threads.beside import JOINED
 from autotune.tvm_backend.threads.extents import MOST_THREADS

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import ModelError, VerificationError
+from autotune.machine.hardware import allowed_cpus, cache_bytes
 from autotune.processes.messages import ExportRequest
 from autotune.schema import plain
 from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
@@ -36,7 +37,13 @@ from autotune.tvm_backend.export.timing import choices, retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, TOKENIZER, move_source
-from autotune.tvm_backend.export.writing.report_json import KernelLimits, kernel_work, report, required_instructions
+from autotune.tvm_backend.export.writing.report_json import (
+    KernelLimits,
+    constant_bytes,
+    kernel_work,
+    report,
+    required_instructions,
+)
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
@@ -46,6 +53,7 @@ from autotune.tvm_backend.search.tasks import read_program
 from autotune.tvm_backend.types import IRModule
 from autotune.version import __version__
 
+_MOST_RING_BYTES = 2**31
 _TURN_MS = 20
 _SPIN_UP_MS = 200
 
@@ -241,8 +249,13 @@ def _measure(export: _Export, best: Mapping[str, Trial], verified: Sequence[Veri
     with export.leases.timing():
         export.leases.steps.begin(COMPARING)
         comparisons = [whole_model.compare(job, item, libraries) for item in verified]
-        limits = measure(export.model.target, job.request.threads) if job.device.is_local_cpu else None
-        return _Measured(comparisons, limits)
+        return _Measured(comparisons, _limits(export) if job.device.is_local_cpu else None)
+
+
+def _limits(export: _Export) -> Roofline:
+    """Measure what the machine allows a model whose constants are as large as those of this one."""
+    constants = sum(size for _, size in constant_bytes(export.model.prepared))
+    return measure(export.model.target, export.job.request.threads, min(constants, _MOST_RING_BYTES))
 
 
 def _compile_others(export: _Export, best: Mapping[str, Trial]) -> dict[str, Path]:
@@ -267,7 +280,8 @@ def _report(
 ) -> dict[str, Any]:
     job = export.job
     names = {task.hash: task.name for task in job.spec.tasks}
-    work = kernel_work(export.model.prepared, names, export.model.target)
+    caches = cache_bytes(2, allowed_cpus()[: job.request.threads])
+    work = kernel_work(export.model.prepared, names, export.model.target, caches)
     limits = KernelLimits(work, measured.limits)
     content = report(job.spec, job.request, best, again, measured.comparisons, limits)
     library = plain(described(export.tuned))

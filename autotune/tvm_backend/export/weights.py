@@ -21,8 +21,9 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
+from autotune.tvm_backend.expressions import is_tensor_constant
+from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.linker import architecture
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant, with_blocks
 from autotune.tvm_backend.programs import llvm_object
 from autotune.tvm_backend.types import Binding, DeviceArray, Expr, Function, IRModule, Var
 

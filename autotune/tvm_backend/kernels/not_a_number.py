@@ -15,11 +15,11 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from autotune.tvm_backend.operators.rows import LARGEST
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
 
 _BYTES = ("int8", "uint8")  # of which none is not-a-number
-LARGEST = "largest"  # how the names of tensors with the largest value of a softmax begin; TVM's own have the next
 _OF_SOFTMAX = ("T_softmax_maxelem", LARGEST)
 
 

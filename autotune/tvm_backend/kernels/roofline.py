@@ -25,7 +25,8 @@ from autotune.tvm_backend.types import Device, IRModule, Schedule, Target, Tenso
 _CHAINS = 12  # of multiply-adds that do not wait for each other: units times cycles of latency, and some more
 _STEPS = 256
 _TIMES = 256  # so that the threads work much longer than it takes to start them
-_READ_BYTES = 2**28  # more than the caches hold
+_READ_BYTES = 2**28  # in a run, by reading a ring as often as it takes
+_LEAST_RING = 2**16  # bytes of a thread
 _RUNS = 7  # at a time
 _MEASURED_S = 0.5  # of each; at first both threads of TVM's pool may share one CPU
 
@@ -44,34 +45,48 @@ class Roofline:
 
     Attributes:
         gflops: Floating-point operations in float32, in 1e9 a second. A multiply-add counts as two.
-        gb_per_s: Bytes read from memory, in 1e9 a second.
+        gb_per_s: Bytes read, in 1e9 a second, from wherever a ring of `ring_bytes` stays: a cache, or memory.
+        ring_bytes: The size of what was read again and again: that of the constants of a model.
     """
 
     gflops: float
     gb_per_s: float
+    ring_bytes: int = 0
 
-    def least_us(self, gflop: float, bytes: int, rate: float = 1.0) -> float:
-        """Return the microseconds that so many operations on so many bytes take at least.
+    def arithmetic_us(self, gflop: float, rate: float = 1.0) -> float:
+        """Return the microseconds that so many operations take at least.
 
-        `rate` is how many of the operations are done in the time of one in float32; see `relative_rate`.
-
-        Data that are in a cache are read faster than from memory. So a kernel with few operations may take less.
+        Args:
+            gflop: Floating-point operations, in 1e9.
+            rate: How many of them are done in the time of one in float32; see `relative_rate`.
         """
-        return max(gflop / rate / self.gflops, bytes / 1e9 / self.gb_per_s) * 1e6
+        return gflop / rate / self.gflops * 1e6
+
+    def moving_us(self, bytes: int) -> float:
+        """Return the microseconds that reading so many bytes takes at least."""
+        return bytes / self.gb_per_s / 1e3
 
 
-def measure(target: Target, threads: int) -> Roofline:
+def measure(target: Target, threads: int, ring_bytes: int = _READ_BYTES) -> Roofline:
     """Measure the limits of this machine's CPUs. It takes some two seconds; nothing else should run.
+
+    A model reads its constants once a run, in order. Where the caches hold all of them, each run finds them there;
+    where they do not, each run reads them from memory again. So a ring of their size is read as fast as they are.
 
     Args:
         target: The target, for the CPU.
         threads: How many threads the runtime uses.
+        ring_bytes: The size of the constants. Figures for memory need several times the size of the last cache.
     """
     lanes = vector_registers(target)[0]
     operations = 2.0 * threads * _TIMES * _STEPS * _CHAINS * lanes
+    piece = 4 * threads * _CHAINS * lanes
+    steps = max(ring_bytes, threads * _LEAST_RING) // piece
+    times = max(1, _READ_BYTES // (steps * piece))
     return Roofline(
         operations / _fastest_s(_arithmetic(threads, lanes), target) / 1e9,
-        _READ_BYTES / _fastest_s(_reading(threads, lanes), target) / 1e9,
+        times * steps * piece / _fastest_s(_reading(threads, times, steps, lanes), target) / 1e9,
+        steps * piece,
     )
 
 
@@ -116,13 +131,12 @@ def _arithmetic(threads: int, lanes: int) -> list[TensorExpr]:
     return [rows, factors, sums]
 
 
-def _reading(threads: int, lanes: int) -> list[TensorExpr]:
-    """A sum over an array that is larger than the caches."""
-    steps = _READ_BYTES // (4 * threads * _CHAINS * lanes)
-    data = te.placeholder((threads, 1, steps, _CHAINS, lanes), name="data")
+def _reading(threads: int, times: int, steps: int, lanes: int) -> list[TensorExpr]:
+    """Sums over an array, each thread over its own part, so many times."""
+    data = te.placeholder((threads, steps, _CHAINS, lanes), name="data")
     step = te.reduce_axis((0, steps), name="step")
-    shape = (threads, 1, _CHAINS, lanes)
-    sums = te.compute(shape, lambda t, n, c, i: te.sum(data[t, n, step, c, i], axis=step), name="sums")
+    shape = (threads, times, _CHAINS, lanes)
+    sums = te.compute(shape, lambda t, _n, c, i: te.sum(data[t, step, c, i], axis=step), name="sums")
     return [data, sums]
 
 

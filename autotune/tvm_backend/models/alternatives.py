@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
 from autotune.plans.exploration import Alternatives, Kernel, added
 from autotune.plans.plan import ALGORITHMS as ALL_ALGORITHMS
 from autotune.plans.plan import Block, Plan
-from autotune.tvm_backend.passes.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, OPERATORS
-from autotune.tvm_backend.passes.in_place import TOGETHER, returned
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name, static_shape, variables
+from autotune.tvm_backend.expressions import bytes_of, constants, op_name, variables
+from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, OPERATORS
+from autotune.tvm_backend.graph.in_place import TOGETHER, returned
 from autotune.tvm_backend.search.tasks import (
     Program,
     Task,
@@ -225,7 +223,7 @@ def _kernels(prepared: IRModule, tasks: Container[str]) -> Iterator[Kernel]:
             writes=tensors.written(binding.var),
             task=task,
             assumed_us=assumed_us,
-            reading_us=sum(map(_bytes, _constants(binding.value))) / _CONSTANT_BYTES_US,
+            reading_us=sum(map(bytes_of, constants(binding.value))) / _CONSTANT_BYTES_US,
             algorithm=next((algorithms[name] for name in operators if name in algorithms), None),
             layout=next((layouts[name] for name in operators if name in layouts), None),
             threads=int(limit) if limit else None,
@@ -242,15 +240,6 @@ def _tuned(program: PrimFunc, name: str, tasks: Container[str]) -> tuple[str, fl
 def _moving_us(program: IRModule, name: str) -> float:
     """Return how long a program is assumed to take that only moves what it reads."""
     return 0.0 if name.startswith(_FREE) else moving_us(program)
-
-
-def _constants(call: Expr) -> list[Expr]:
-    arguments = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
-    return [item for item in arguments if is_tensor_constant(item)]
-
-
-def _bytes(constant: Expr) -> int:
-    return prod(static_shape(constant)) * int(tvm.DataType(str(constant.ty.dtype)).itemsize)
 
 
 class _Tensors:

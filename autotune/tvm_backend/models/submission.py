@@ -23,6 +23,7 @@ from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.calls import check_program
+from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.gguf.decoder import TOKENS, Decoder
 from autotune.tvm_backend.models.gguf.file import is_gguf
@@ -35,7 +36,6 @@ from autotune.tvm_backend.models.pytorch.program import import_program, write_fi
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, check_runs, is_flatbuffer
 from autotune.tvm_backend.models.tflite.program import import_flatbuffer
 from autotune.tvm_backend.models.tflite.state import with_open_state
-from autotune.tvm_backend.passes.prepare import prepare, unlowered
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
 from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc

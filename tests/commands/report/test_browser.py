@@ -114,10 +114,11 @@ def test_the_numbers_of_the_page_are_those_of_the_json(workspace: Workspace, tun
         (task["index"], task["trials"], task["failed"], task["best_us"], 100 * task["share"], task["gflops"])
         for task in job["tasks"]
     ]  # fmt: skip
-    peak = job["references"]["limits"]["gflops"]
+    least_us = {kernel["task"]: kernel["least_us"] / kernel["calls"] for kernel in job["references"]["kernels"]}
     assert [float(row[9]) for row in shown["job-1-tasks"]] == [
-        pytest.approx(100 * task["gflops"] / peak, rel=1e-3) for task in job["tasks"]
+        pytest.approx(100 * least_us[task["name"]] / task["best_us"], rel=1e-3) for task in job["tasks"]
     ]
+    assert [row[10] for row in shown["job-1-tasks"]] == ["arithmetic", "bandwidth"]
     latency = [(float(row[0]), int(row[1]), float(row[2])) for row in shown["job-1-latency"]]
     assert latency == [(point["seconds"], point["trials"], point["latency_ms"]) for point in job["latency"]]
     assert [(row[0], float(row[1])) for row in shown["job-1-references"]] == [
@@ -145,7 +146,7 @@ def test_the_page_stands_alone_its_answers_come_first_and_every_chart_has_its_nu
     assert set(re.findall(r'(?:href="#|url\(#|labelledby=")([^")]+)', text)) <= set(ids)
     sections = re.findall(r"<section.*?</section>", written.read_text(), flags=re.DOTALL)
     drawn = [part for part in sections if "<svg" in part]
-    assert len(drawn) == 8
+    assert len(drawn) == 9
     for part in drawn:
         assert re.search(r"</h3>\s*<p>[^<]{20,}", part) and "<td" in part and "aria-label" in part
     before = written.read_text().split("<nav")[0]

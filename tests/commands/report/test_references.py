@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.report.references import recall, remember
+from autotune.commands.report.references import Limit, recall, remember
 from autotune.errors import NewerFormat
 from autotune.storage.paths import JobPaths
 
@@ -32,12 +32,24 @@ def test_of_no_export_and_of_a_damaged_file_nothing_is_recalled_and_a_newer_one_
 
 def test_the_kernels_of_the_export_come_with_what_the_machine_allows(tuned: JobPaths) -> None:
     kernel = {"name": "fused_conv", "task": "conv", "calls": 2, "us": 100.0, "gflop": 0.005, "bytes": 10**6}
-    limits = {"gflops": 200.0, "gb_per_s": 40.0}
-    remember(tuned, {**REPORT, "kernels": [{**kernel, "least_us": 50.0}], "roofline": limits})
+    limits = {"gflops": 200.0, "gb_per_s": 40.0, "ring_bytes": 10**7}
+    allowed = {"least_us": 50.0, "bound": "bandwidth", "streamed": 10**6}
+    remember(tuned, {**REPORT, "kernels": [{**kernel, **allowed}], "roofline": limits})
     references = recall(tuned)
     assert references is not None and references.limits is not None
     assert (references.kernels[0].gflops, references.kernels[0].gb_per_s) == (100.0, 20.0)
     assert references.limits.gflops == 200.0
+    assert references.limits_of_tasks() == {"conv": Limit(25.0, "bandwidth")}
+    assert references.limits_of_tasks()["conv"].reached(50.0) == "50% bandwidth"
+    assert "reads the 10 MB of constants at 40 GB/s, which together allow 0.05 ms" in references.kernels_text()
+
+
+def test_an_export_of_before_bounds_were_known_is_still_read(tuned: JobPaths) -> None:
+    kernel = {"name": "fused_conv", "task": "conv", "calls": 1, "us": 100.0, "gflop": 0.005, "bytes": 10**6}
+    limits = {"gflops": 200.0, "gb_per_s": 40.0}
+    remember(tuned, {**REPORT, "kernels": [{**kernel, "least_us": 50.0}], "roofline": limits})
+    references = recall(tuned)
+    assert references is not None and references.limits_of_tasks()["conv"].reached(100.0) == "50%"
 
 
 def test_a_latency_at_several_shapes_is_one_run_at_each_of_them(tuned: JobPaths) -> None:

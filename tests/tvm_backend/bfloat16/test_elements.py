@@ -9,7 +9,8 @@ from tvm import te
 
 from autotune.tvm_backend.bfloat16.elements import from_float, numbers, rounded
 from autotune.tvm_backend.kernels.pipeline import pipeline
-from tests.tvm_backend.integer.conftest import cpu_target
+
+from ..quantised_nets import cpu_target
 
 _NOT_NUMBERS = (0x7FC00000, 0xFFC00000, 0xFFFFFFFF, 0x7FFFFFFF, 0x7F800001, 0xFF800001, 0x7FFF8000)
 _NUMBERS = (0.0, -0.0, 1.0, -2.5, 3.4e38, -3.4e38, 1e-40, np.inf, -np.inf)

@@ -19,7 +19,8 @@ from autotune.tvm_backend.target import resolve_target, tvm_target
 from tests.tvm_backend.guarded import ends_well, guarded
 from tests.tvm_backend.handed_over import Array, built, lowered, machine, outputs_of, outputs_of_program
 from tests.tvm_backend.handed_over import Network as Lowered
-from tests.tvm_backend.integer.conftest import Network, quantised, written
+
+from ..quantised_nets import Network, quantised, written
 
 __all__ = ["quantised", "written"]  # fixtures
 Precision = Literal["fp32", "bf16", "int8"]

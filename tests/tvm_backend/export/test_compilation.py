@@ -9,7 +9,7 @@ from tvm import relax
 from autotune.tvm_backend.export import compilation as compiling
 from autotune.tvm_backend.export.compilation import lower_tuned
 from autotune.tvm_backend.load import load_tvm
-from autotune.tvm_backend.passes.prepare import prepare
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.search.cost_model import prior
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.scores import nest_score
@@ -52,7 +52,7 @@ def test_a_kernel_that_tvm_writes_as_a_whole_is_compiled(target):
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.passes.prepare import prepare
+    from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     builder = relax.BlockBuilder()

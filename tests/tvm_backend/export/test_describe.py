@@ -18,7 +18,7 @@ def plan(target: Any) -> Plan:
     from tvm import relax
 
     from autotune.plans.plan import Block
-    from autotune.tvm_backend.passes.prepare import prepare
+    from autotune.tvm_backend.lowering import prepare
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 16, 8, 8), "float32"))

@@ -23,7 +23,7 @@ def library(tmp_path_factory: pytest.TempPathFactory, target: Any) -> Path:
     from tvm import relax
 
     from autotune.tvm_backend.export.compilation import JobModel, lower_tuned
-    from autotune.tvm_backend.passes.prepare import prepare
+    from autotune.tvm_backend.lowering import prepare
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, _WEIGHT[0]), "float32"))

@@ -13,9 +13,9 @@ import tvm
 
 from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.integer.intrinsics import DOTS, Instructions
-from autotune.tvm_backend.integer.kernels import Grouping, Product, product_program
 from autotune.tvm_backend.kernels.compile import link_shared
 from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.operators.integer_product import Grouping, Product, product_program
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
 from autotune.tvm_backend.target import tvm_target

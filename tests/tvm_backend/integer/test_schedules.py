@@ -8,14 +8,15 @@ import tvm
 
 from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.integer.intrinsics import DEPTHWISE, DOTS, Instructions
-from autotune.tvm_backend.integer.kernels import Grouping, Product, product_program
 from autotune.tvm_backend.integer.tiles import TileProduct
 from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.passes.convolution import Window
+from autotune.tvm_backend.operators.convolution import Window
+from autotune.tvm_backend.operators.integer_product import Grouping, Product, product_program
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import by_hand
-from tests.tvm_backend.integer.conftest import cpu_target
+
+from ..quantised_nets import cpu_target
 
 _FLAGS = {"avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "avx512vl": "avx512vl", "avx512vbmi": "avx512vbmi"}
 _CPUS = {"avx512vnni": "icelake-server", "avxvnni": "alderlake", "avx2": "x86-64-v3"}

@@ -7,11 +7,11 @@ import pytest
 from autotune.tvm_backend.kernels.roofline import Roofline, measure, relative_rate
 
 
-def test_a_kernel_takes_at_least_what_its_operations_or_its_bytes_take():
+def test_a_machine_takes_at_least_so_long_for_operations_and_for_bytes():
     limits = Roofline(gflops=100.0, gb_per_s=10.0)
-    assert limits.least_us(gflop=0.1, bytes=1000) == pytest.approx(1000)
-    assert limits.least_us(gflop=0.001, bytes=10**6) == pytest.approx(100)
-    assert limits.least_us(gflop=0.1, bytes=1000, rate=4.0) == pytest.approx(250)
+    assert limits.arithmetic_us(0.1) == pytest.approx(1000)
+    assert limits.arithmetic_us(0.1, rate=4.0) == pytest.approx(250)
+    assert limits.moving_us(10**6) == pytest.approx(100)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,9 @@ def test_the_rate_of_a_program_is_that_of_the_instructions_for_its_numbers(targe
     assert relative_rate(program, tvm.target.Target({"kind": "llvm", "mcpu": mcpu})) == rate
 
 
-def test_the_limits_of_this_machine_are_those_of_a_computer(target):
-    limits = measure(target, threads=1)
+@pytest.mark.parametrize("ring_bytes", [1, 2**22])
+def test_the_limits_of_this_machine_are_those_of_a_computer(target, ring_bytes):
+    limits = measure(target, threads=2, ring_bytes=ring_bytes)
     assert 1 < limits.gflops < 10_000
-    assert 0.1 < limits.gb_per_s < 2000
+    assert 0.1 < limits.gb_per_s < 20_000
+    assert 0.9 * 2**17 <= limits.ring_bytes <= max(ring_bytes, 2**17)

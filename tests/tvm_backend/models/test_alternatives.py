@@ -12,8 +12,8 @@ from tvm import relax
 from autotune.plans.choose import choose
 from autotune.plans.exploration import Alternatives, plan_of
 from autotune.plans.plan import NOTHING, Block, Plan
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.alternatives import Explored, explore
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import task_weights
 
 MANY = 1000

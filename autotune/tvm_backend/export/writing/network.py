@@ -15,7 +15,8 @@ from tvm import relax, tirx
 
 from autotune.errors import ModelError
 from autotune.plans.arena import BufferLife, aligned, place
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant, runtime_functions
+from autotune.tvm_backend.expressions import is_tensor_constant
+from autotune.tvm_backend.programs import runtime_functions
 from autotune.tvm_backend.threads.extents import MOST_THREADS
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, PrimFunc, Var
 

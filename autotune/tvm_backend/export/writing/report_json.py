@@ -16,8 +16,9 @@ from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
+from autotune.tvm_backend.expressions import bytes_of, constants, op_name
+from autotune.tvm_backend.graph.concurrent import groups_beside, joined_name
 from autotune.tvm_backend.kernels.roofline import Roofline, relative_rate
-from autotune.tvm_backend.passes.beside import groups_beside, joined_name
 from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
 from autotune.tvm_backend.target import instructions
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
@@ -36,12 +37,15 @@ class KernelWork:
         gflop: Floating-point operations, in 1e9.
         bytes: The size of all its arguments. Each is read or written at least once.
         rate: How many of its operations the CPU can do in the time of one in float32.
+        streamed: The bytes that come from beyond the L2 caches: constants, for others are read between two calls, and
+            activations where they are more than these caches hold.
     """
 
     task: str | None
     gflop: float
     bytes: int
     rate: float = 1.0
+    streamed: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,23 @@ class KernelLimits:
     limits: Roofline | None
 
     def kernels(self, times: Sequence[KernelTime]) -> list[dict[str, Any]]:
-        """Return the part of the report that is about kernels. `least_us` is what the machine's limits allow."""
+        """Return the part of the report that is about kernels.
+
+        `least_us` is what the machine's limits allow, and `bound` which of them it is: `arithmetic` or `bandwidth`.
+        """
         kernels = []
         for kernel in times:
             work = self.work.get(kernel.name, KernelWork(None, 0.0, 0))
-            least = self.limits.least_us(work.gflop, work.bytes, work.rate) * kernel.calls if self.limits else None
-            kernels.append({**asdict(kernel), **asdict(work), "least_us": least})
+            kernels.append({**asdict(kernel), **asdict(work), **self._least(work, kernel.calls)})
         return kernels
+
+    def _least(self, work: KernelWork, calls: int) -> dict[str, Any]:
+        if self.limits is None:
+            return {"least_us": None, "bound": None}
+        arithmetic_us = self.limits.arithmetic_us(work.gflop, work.rate) * calls
+        moving_us = self.limits.moving_us(work.streamed) * calls
+        bound = "arithmetic" if arithmetic_us >= moving_us else "bandwidth"
+        return {"least_us": max(arithmetic_us, moving_us), "bound": bound}
 
 
 def report(
@@ -158,21 +172,26 @@ def _slower(spec: JobSpec, comparison: Comparison, limits: KernelLimits) -> dict
     return slower(comparison.reference, comparison.latencies(), limits.kernels(comparison.kernels), tunable)
 
 
-def kernel_work(prepared: IRModule, tasks: Mapping[str, str], target: Target) -> dict[str, KernelWork]:
+def kernel_work(
+    prepared: IRModule, tasks: Mapping[str, str], target: Target, cache_bytes: int = 0
+) -> dict[str, KernelWork]:
     """Describe the tensor programs of a prepared model.
 
     Args:
         prepared: What `prepare` returned.
         tasks: The name of each task, by its hash.
         target: The target.
+        cache_bytes: What the L2 caches of the model's threads hold together.
 
     Returns:
         The work by the name of the tensor program.
     """
+    constant = dict(constant_bytes(prepared))  # calls of one program have constants of the same sizes
     work = {}
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):
-            work[str(var.name_hint)] = _work(function, tasks, target)
+            name = str(var.name_hint)
+            work[name] = _work(function, tasks, target, constant.get(name, 0), cache_bytes)
     groups = itertools.chain.from_iterable(groups_beside(prepared).values())
     beside = [[kernel for kernel, _ in group] for group in groups]
     return work | {joined_name(kernels): _together([work[kernel] for kernel in kernels]) for kernels in beside}
@@ -183,13 +202,24 @@ def _together(work: Sequence[KernelWork]) -> KernelWork:
     operations = sum(item.gflop for item in work)
     in_float32 = sum(item.gflop / item.rate for item in work)
     rate = operations / in_float32 if in_float32 else 1.0
-    return KernelWork(None, operations, sum(item.bytes for item in work), rate)
+    moved = sum(item.bytes for item in work)
+    streamed = sum(item.streamed for item in work)
+    return KernelWork(None, operations, moved, rate, streamed)
 
 
-def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target) -> KernelWork:
+def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target, constant: int, cache_bytes: int) -> KernelWork:
     program = as_program(function)
     name = tasks.get(task_hash(program))
-    return KernelWork(name, gflop(program), argument_bytes(program), relative_rate(program, target))
+    moved = argument_bytes(program)
+    streamed = moved if moved - constant > cache_bytes else constant
+    return KernelWork(name, gflop(program), moved, relative_rate(program, target), streamed)
+
+
+def constant_bytes(prepared: IRModule) -> list[tuple[str, int]]:
+    """Return the name of the tensor program of each call, in order, and the bytes of the constants that it reads."""
+    values = [binding.value for block in prepared["main"].body.blocks for binding in block.bindings]
+    calls = [value for value in values if op_name(value).startswith("relax.call_tir")]
+    return [(str(call.args[0].name_hint), sum(map(bytes_of, constants(call)))) for call in calls]
 
 
 def slower(

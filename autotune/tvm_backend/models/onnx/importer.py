@@ -18,13 +18,13 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.errors import ModelError, OperatorRefused, Refusal, first_line, one_line
 from autotune.options import InputSpec
-from autotune.tvm_backend.integer import converters
+from autotune.tvm_backend.models.onnx.converters import quantised_operators as converters
+from autotune.tvm_backend.models.onnx.converters.recurrent_operators import dynamic_lstm, recurrent
 from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
-from autotune.tvm_backend.recurrent.layer import GATES, Kind
-from autotune.tvm_backend.recurrent.operators import dynamic_lstm, recurrent
+from autotune.tvm_backend.operators.recurrent.layer import GATES, Kind
 from autotune.tvm_backend.types import DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
 
 # Integers of 4 bits become bytes here. Kernels for matrices of few bits pack them again.

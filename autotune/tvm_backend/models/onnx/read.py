@@ -15,6 +15,7 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from autotune.errors import ModelError, OperatorRefused, first_line
 from autotune.options import Constant, InputSpec
+from autotune.tvm_backend.graph.constants import drop_empty_parts
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
@@ -24,7 +25,6 @@ from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
-from autotune.tvm_backend.passes.constants import drop_empty_parts
 from autotune.tvm_backend.types import IRModule, ModelProto, ValueInfoProto
 
 

@@ -92,7 +92,7 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
         warnings.simplefilter("ignore")
         from tvm.relax.frontend.torch import from_exported_program
 
-        from autotune.tvm_backend.passes.constants import drop_empty_parts
+        from autotune.tvm_backend.graph.constants import drop_empty_parts
 
         module = drop_empty_parts(from_exported_program(load_program(path), unwrap_unit_return_tuple=True))
     return Model(module, inputs, outputs)

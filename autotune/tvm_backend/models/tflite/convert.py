@@ -19,9 +19,9 @@ from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, get_tensor_name
 
 from autotune.errors import OperatorRefused, Refusal, first_line, one_line
-from autotune.tvm_backend.passes.channels_first import put_channels_first
-from autotune.tvm_backend.passes.constants import drop_empty_parts, fold_constants
-from autotune.tvm_backend.passes.rewrite import is_tensor_constant, op_name
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name
+from autotune.tvm_backend.graph.channels_first import put_channels_first
+from autotune.tvm_backend.graph.constants import drop_empty_parts, fold_constants
 from autotune.tvm_backend.types import Expr, IRModule, LiteOperator, TensorWrapper
 
 # What moves elements, and fills with zeros, is right for quantised tensors, too: the scale stays as it is.

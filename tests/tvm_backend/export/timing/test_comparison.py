@@ -17,8 +17,8 @@ from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing import comparison as room
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.kernels.compile import link_shared
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.prepare import prepare
 
 # NumPy's function that saves arrays by name has a parameter of this name.
 NAME = "file"

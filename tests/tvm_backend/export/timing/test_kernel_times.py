@@ -13,8 +13,8 @@ from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.writing.report_json import kernel_work
 from autotune.tvm_backend.kernels.compile import link_shared
+from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.prepare import prepare
 from autotune.tvm_backend.search.tasks import extract_tasks
 
 ROWS = 16

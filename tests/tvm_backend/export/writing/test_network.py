@@ -20,7 +20,7 @@ def lowered(target: Any) -> Callable[..., Any]:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.passes.prepare import finish, prepare
+    from autotune.tvm_backend.lowering import finish, prepare
 
     def make(emit: Emit, shape: tuple[Any, ...] = (4, 8)) -> Any:
         builder = relax.BlockBuilder()

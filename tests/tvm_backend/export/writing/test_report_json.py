@@ -4,9 +4,58 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from tvm import relax, te
 
+from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.writing import report_json
+from autotune.tvm_backend.export.writing.report_json import KernelLimits, KernelWork, constant_bytes, kernel_work
+from autotune.tvm_backend.kernels.roofline import Roofline
+
+
+class TestWhatAKernelTakesAtLeast:
+    def test_is_the_longer_of_its_arithmetic_and_of_its_bytes_from_beyond_the_caches(self):
+        work = {
+            "conv": KernelWork("conv", gflop=0.1, bytes=10**6, rate=2.0, streamed=10**5),
+            "dense": KernelWork("dense", gflop=0.001, bytes=10**6, streamed=10**6),
+            "copy": KernelWork(None, gflop=0.0, bytes=10**6),
+        }
+        limits = KernelLimits(work, Roofline(gflops=100.0, gb_per_s=10.0))
+        times = [KernelTime(name, 2, 3000.0) for name in work]
+        least = [(item["name"], item["least_us"], item["bound"]) for item in limits.kernels(times)]
+        assert least == [
+            ("conv", pytest.approx(1000), "arithmetic"),
+            ("dense", pytest.approx(200), "bandwidth"),
+            ("copy", 0.0, "arithmetic"),
+        ]
+
+    def test_is_not_known_where_the_machine_was_not_measured(self):
+        (item,) = KernelLimits({}, None).kernels([KernelTime("conv", 1, 9.0)])
+        assert (item["least_us"], item["bound"]) == (None, None)
+
+    def test_counts_constants_and_activations_that_no_cache_holds(self, dense, target):
+        constant, activations = 4 * 64 * 32, 4 * 8 * (64 + 32)
+        held, large = (kernel_work(dense, {}, target, size)["dense"] for size in (activations, activations - 1))
+        assert held.bytes == large.bytes == constant + activations
+        assert (held.streamed, large.streamed) == (constant, constant + activations)
+        assert constant_bytes(dense) == [("dense", constant)]
+
+
+@pytest.fixture
+def dense():
+    """A network of one product, 8 rows by 64 by 32, whose weights are a constant."""
+    x, weights = (te.placeholder(shape, name=name) for name, shape in (("x", (8, 64)), ("w", (64, 32))))
+    k = te.reduce_axis((0, 64), name="k")
+    y = te.compute((8, 32), lambda i, j: te.sum(x[i, k] * weights[k, j], axis=k), name="y")
+    builder = relax.BlockBuilder()
+    given = relax.Var("x", relax.TensorType((8, 64), "float32"))
+    with builder.function("main", [given]):
+        name = builder.add_func(te.create_prim_func([x, weights, y]), "dense")
+        constant = relax.const(np.ones((64, 32), "float32"))
+        called = relax.call_tir(name, [given, constant], relax.TensorType((8, 32), "float32"))
+        builder.emit_func_output(builder.emit(called))
+    return builder.get()
 
 
 @pytest.mark.parametrize("kernels", [["fused_add"], ["fused_add", "integer_table"]])

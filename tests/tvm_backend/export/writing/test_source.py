@@ -48,7 +48,7 @@ def written(target: Any, tmp_path_factory: pytest.TempPathFactory) -> Written:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.passes.prepare import prepare
+    from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.search.tasks import extract_tasks
 
     builder = relax.BlockBuilder()

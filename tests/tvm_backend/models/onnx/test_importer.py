@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.errors import OperatorRefused
-from tests.tvm_backend.recurrent.conftest import operator
+
+from ...recurrent_nets import operator
 
 
 def calls(module):

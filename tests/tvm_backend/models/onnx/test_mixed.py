@@ -11,7 +11,8 @@ from autotune.storage.quantisation import FloatLayer, Quantisation
 from autotune.tvm_backend.models.onnx import mixed
 from autotune.tvm_backend.models.onnx.quantise import quantise
 from autotune.tvm_backend.models.onnx.simplify import open_session
-from tests.tvm_backend.integer.conftest import Network
+
+from ...quantised_nets import Network
 
 SAMPLES = 96
 LOUD = 3000.0  # times as large as the others is one channel, so that bytes leave nothing of them

@@ -19,7 +19,8 @@ from autotune.processes.keeper import Keeper
 from autotune.storage.quantisation import Quantisation
 from autotune.tvm_backend.models.onnx.quantise import _agreement, _difference, quantise, read_samples, score
 from autotune.tvm_backend.models.onnx.simplify import open_session
-from tests.tvm_backend.integer.conftest import Network
+
+from ...quantised_nets import Network
 
 
 @pytest.fixture

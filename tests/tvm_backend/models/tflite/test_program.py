@@ -31,7 +31,7 @@ def agree(path: Path) -> Counter[str]:
     from tvm import relax
 
     from autotune.tvm_backend.export.compilation import compile_untuned
-    from autotune.tvm_backend.passes.rewrite import op_name
+    from autotune.tvm_backend.expressions import op_name
 
     model = import_flatbuffer(Flatbuffer(path), {}, {})
     arrays = [draw(*item.shape) for item in model.inputs]

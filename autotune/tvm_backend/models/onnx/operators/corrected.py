@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.passes.rewrite import float_dtype, is_tensor_constant, static_shape
+from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, static_shape
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}

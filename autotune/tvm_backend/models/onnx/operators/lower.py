@@ -9,14 +9,7 @@ from functools import partial
 import onnx
 
 from autotune.errors import ModelError, OperatorRefused, Refusal
-from autotune.tvm_backend.models.onnx.operators import (
-    attention,
-    contrib,
-    fourier,
-    loops,
-    recurrent,
-    short_rules,
-)
+from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, loops, recurrent, short_rules
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, Nodes, UnknownValue, Value, opset_of
 from autotune.tvm_backend.models.onnx.simplify import open_session

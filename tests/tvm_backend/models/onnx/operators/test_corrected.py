@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 from autotune.errors import OperatorRefused
+from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.models.onnx.read import read_model
-from autotune.tvm_backend.passes.rewrite import op_name
 
 
 def one(tmp_path: Path, kind: str, arrays: list[Any], opset: int = 18, **attributes: Any) -> Path:

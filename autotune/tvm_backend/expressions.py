@@ -1,0 +1,108 @@
+"""What the expressions of a Relax module are: shapes, types, operators, and which variables they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from autotune.tvm_backend.types import Expr, Function, Var
+
+_FLOATS = ("float16", "float32", "float64")
+
+
+def static_shape(expr: Expr) -> tuple[int, ...]:
+    """Return the shape of a tensor expression; () if it is no tensor or has a symbolic dimension."""
+    shape = getattr(expr.ty, "shape", None)
+    values = shape.values if isinstance(shape, relax.ShapeExpr) else ()
+    if not all(isinstance(item, tvm.tirx.IntImm) for item in values):
+        return ()
+    return tuple(int(item) for item in values)
+
+
+def fixed_bytes(var: Var) -> int:
+    """Return the size of the tensors that a variable holds; 0 for one whose size is not fixed."""
+    kinds = var.ty.fields if isinstance(var.ty, relax.TupleType) else [var.ty]
+    return sum(_type_bytes(kind) for kind in kinds if isinstance(kind, relax.TensorType))
+
+
+def _type_bytes(kind: Any) -> int:
+    sizes = kind.shape.values if isinstance(kind.shape, relax.ShapeExpr) else [None]
+    fixed = all(isinstance(size, tvm.tirx.IntImm) for size in sizes)
+    return prod(map(int, sizes)) * int(tvm.DataType(str(kind.dtype)).itemsize) if fixed else 0
+
+
+def float_dtype(expr: Expr) -> str | None:
+    """Return the element type of a floating-point tensor expression; None for any other expression."""
+    dtype = str(getattr(expr.ty, "dtype", ""))
+    return dtype if dtype in _FLOATS else None
+
+
+def is_tensor_constant(expr: Expr) -> bool:
+    """Return whether an expression is a constant tensor. Immediate numbers and strings are not."""
+    return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
+
+
+def constants(call: Expr) -> list[Expr]:
+    """Return the tensors that a call of a tensor program reads and that are constants of the model."""
+    arguments = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
+    return [item for item in arguments if is_tensor_constant(item)]
+
+
+def bytes_of(tensor: Expr) -> int:
+    """Return the size of a tensor whose shape is fixed."""
+    return prod(static_shape(tensor)) * int(tvm.DataType(str(tensor.ty.dtype)).itemsize)
+
+
+def op_name(expr: Expr) -> str:
+    """Return the name of the operator that an expression calls; an empty string if it calls none."""
+    if not isinstance(expr, relax.Call):
+        return ""
+    return str(expr.op.name) if isinstance(expr.op, tvm.ir.Op) else ""
+
+
+def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str = "HW") -> bool:
+    """Return whether a value is a floating-point convolution with constant weights and static shapes.
+
+    Args:
+        value: The value.
+        operator: The convolution that it has to be.
+        image: The axes of its layouts that follow batch and channels: NCHW, with weights in OIHW.
+    """
+    if op_name(value) != operator or not is_tensor_constant(value.args[1]):
+        return False
+    attrs = value.attrs
+    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
+    dtypes = {float_dtype(item) for item in (*value.args, value)}
+    typed = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
+    return typed and layouts == (f"NC{image}", f"OI{image}", f"NC{image}")
+
+
+def variables(expr: Expr) -> Iterator[Expr]:
+    """Yield the variables that a bound value reads, each as often as it reads it."""
+    if isinstance(expr, relax.Var):
+        yield expr
+    elif isinstance(expr, relax.TupleGetItem):
+        yield from variables(expr.tuple_value)
+    elif isinstance(expr, relax.Call | relax.Tuple):
+        for item in expr.args if isinstance(expr, relax.Call) else expr.fields:
+            yield from variables(item)
+
+
+def readers(function: Function) -> dict[Var, list[tuple[Var, Expr]]]:
+    """Return what reads each variable of a function, as variables and their values, each as often as it reads it."""
+    made: dict[Var, list[tuple[Var, Expr]]] = {}
+    for block in function.body.blocks:
+        for item in block.bindings:
+            for var in variables(item.value):
+                made.setdefault(var, []).append((item.var, item.value))
+    return made
+
+
+def has_branches(function: Function) -> bool:
+    """Return whether parts of a function run only at times, or are functions."""
+    values = [binding.value for block in function.body.blocks for binding in block.bindings]
+    return any(isinstance(value, relax.If | relax.Function | relax.SeqExpr) for value in values)

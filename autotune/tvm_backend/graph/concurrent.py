@@ -1,0 +1,172 @@
+"""Join the calls of kernels that a plan runs beside each other: one call of one program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import tvm
+from tvm import relax
+
+from autotune.plans.plan import Block, Plan
+from autotune.tvm_backend.expressions import op_name
+from autotune.tvm_backend.graph.rewrite import with_blocks
+from autotune.tvm_backend.graph.run_order import BESIDE, independent
+from autotune.tvm_backend.search.tasks import as_program, gflop, moving_us
+from autotune.tvm_backend.threads.beside import joined
+from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, PrimFunc, Target
+
+_TIR = "relax.call_tir"
+_NO_KERNELS = ("relax.builtin.alloc_tensor", "relax.memory.view", "relax.reshape")
+_GFLOP_US = 50e-6  # what a core is assumed to compute in a microsecond
+_SMALL_US = 200.0  # of each core: a kernel that takes longer has work for all of them
+
+# Of each function the kernels that run beside each other: the name of the program, and which of its calls it is.
+Groups = Mapping[str, Sequence[Sequence[tuple[str, int]]]]
+
+
+def groups_beside(mod: IRModule) -> Groups:
+    """Return what runs beside each other by the attribute `BESIDE`, in terms that lowering keeps.
+
+    Args:
+        mod: A module whose functions still have all their calls of kernels.
+    """
+    groups = dict[str, list[list[tuple[str, int]]]]()
+    for name, function in mod.functions.items():
+        numbers = (function.attrs or {}).get(BESIDE) if isinstance(function, relax.Function) else None
+        if numbers:
+            calls = _numbered(str(value.args[0].name_hint) for value in _values(function) if op_name(value) == _TIR)
+            groups[str(name.name_hint)] = [[calls[int(number)] for number in group] for group in numbers]
+    return groups
+
+
+def _numbered(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Return names, each with how often it came before."""
+    counts = Counter[str]()
+    numbered = list[tuple[str, int]]()
+    for name in names:
+        numbered.append((name, counts[name]))
+        counts[name] += 1
+    return numbered
+
+
+def joined_name(kernels: Iterable[str]) -> str:
+    """Return the name of a kernel that some others are joined to."""
+    return "_beside_".join(kernels)
+
+
+def join_kernels(mod: IRModule, groups: Groups, target: Target) -> IRModule:
+    """Replace the calls of kernels that run beside each other by calls of joined ones.
+
+    Args:
+        mod: A module after `share_buffers`.
+        groups: What `groups_beside` returned.
+        target: What the module is compiled for.
+    """
+    if not groups:
+        return mod
+    joiner = _Joiner(mod, int(target.attrs.get("num-cores") or 1))
+    functions = {
+        name: joiner.run(function, groups[str(name.name_hint)])
+        for name, function in mod.functions.items()
+        if groups.get(str(name.name_hint))
+    }
+    made = joiner.builder.get()
+    for name, function in functions.items():
+        made.update_func(name, function)
+    return _without_unused(made)
+
+
+def beside_where_small(mod: IRModule, plan: Plan, target: Target) -> Plan:
+    """Return a plan in which small kernels run beside each other that need nothing of each other.
+
+    Args:
+        mod: What `prepare` made by a plan.
+        plan: That plan.
+        target: What the model is for.
+
+    Returns:
+        A plan with all kernels, which makes the same tasks; `plan` if no two can be beside each other.
+    """
+    threads = int(target.attrs.get("num-cores") or 1)
+    units = independent(mod, lambda name: _work_us(mod[name]) < _SMALL_US * threads)
+    if all(len(unit) == 1 for unit in units):
+        return plan
+    given = {name: block for block in plan.blocks for name in block.operators}
+    blocks = list[Block]()
+    for unit in units:
+        for number, operators in enumerate(unit):
+            block = next((given[name] for name in operators if name in given), Block(operators=()))
+            blocks.append(replace(block, operators=tuple(operators), beside=number > 0))
+    return replace(plan, blocks=tuple(blocks))
+
+
+def _without_unused(mod: IRModule) -> IRModule:
+    """Return a module without tensor programs that nothing calls."""
+    used = [function for function in mod.functions.values() if isinstance(function, relax.Function)]
+    called = {_callee(value) for function in used for value in _values(function)}
+    kept = {
+        name: function
+        for name, function in mod.functions.items()
+        if isinstance(function, relax.Function) or name.name_hint in called
+    }
+    return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _values(function: Function) -> Iterator[Expr]:
+    return (binding.value for block in function.body.blocks for binding in block.bindings)
+
+
+def _callee(value: Expr) -> str:
+    called = getattr(value, "op", None)
+    return str(called.name_hint) if isinstance(called, tvm.ir.GlobalVar) else ""
+
+
+class _Joiner:
+    """Joins calls of kernels in functions of a module.
+
+    Attributes:
+        builder: Has the joined programs, besides the module.
+    """
+
+    def __init__(self, mod: IRModule, threads: int) -> None:
+        self._mod = mod
+        self._threads = threads
+        self.builder = relax.BlockBuilder(mod)
+
+    def run(self, function: Function, groups: Sequence[Sequence[tuple[str, int]]]) -> Function:
+        """Return a function with joined calls, each in the place of the last one of its group."""
+        bindings = [binding for block in function.body.blocks for binding in block.bindings]
+        kernels = [number for number, binding in enumerate(bindings) if _callee(binding.value)]
+        names = _numbered(_callee(bindings[number].value) for number in kernels)
+        place = dict(zip(names, kernels, strict=True))
+        calls = dict[int, Binding]()
+        gone = set[int]()
+        for group in groups:
+            numbers = sorted(place[call] for call in group if call in place)  # a reshape is no call any more
+            if len(numbers) > 1 and _nothing_between(bindings, numbers):
+                joined_call = self._joined([bindings[number].value for number in numbers])
+                calls[numbers[-1]] = relax.VarBinding(bindings[numbers[-1]].var, joined_call)
+                gone.update(numbers[:-1])
+        left = [calls.get(number, binding) for number, binding in enumerate(bindings) if number not in gone]
+        return with_blocks(function, [relax.BindingBlock(left)])
+
+    def _joined(self, calls: Sequence[Expr]) -> Expr:
+        programs = [self._mod[call.op] for call in calls]
+        names = list(map(_callee, calls))
+        program = joined(names, programs, list(map(_work_us, programs)), self._threads)
+        name = self.builder.add_func(program, joined_name(names))
+        arguments = [argument for call in calls for argument in call.args]
+        return relax.Call(name, arguments, None, calls[0].ty_args)
+
+
+def _nothing_between(bindings: Sequence[Binding], numbers: Sequence[int]) -> bool:
+    """Return whether only memory is given out between calls, and results get other names."""
+    between = (bindings[number].value for number in range(numbers[0], numbers[-1]) if number not in numbers)
+    return all(isinstance(value, relax.Var) or op_name(value) in _NO_KERNELS for value in between)
+
+
+def _work_us(program: PrimFunc) -> float:
+    module = as_program(program)
+    return max(gflop(module) / _GFLOP_US, moving_us(module))

@@ -1,0 +1,89 @@
+"""Compute convolutions and products on tensor cores: in fp16 or bf16 with sums in fp32, the channels innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tvm
+from tvm import relax
+
+from autotune.errors import BadInput
+from autotune.tvm_backend.expressions import float_dtype, op_name
+from autotune.tvm_backend.graph.constants import fold_constants
+from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
+from autotune.tvm_backend.types import Expr, Function, IRModule
+
+# MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
+_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+_FP16 = "float16"
+_BF16 = "bfloat16"
+
+
+def channels_last(mod: IRModule) -> IRModule:
+    """Lay images out with their channels innermost.
+
+    Args:
+        mod: A module before LegalizeOps, with its constants and batch normalisations folded.
+    """
+    return fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(mod))
+
+
+def half_precision(mod: IRModule) -> IRModule:
+    """Rewrite a module so that convolutions and products take fp16 and sum in fp32.
+
+    What lies between them is computed in fp16 where TVM holds that for safe. Inputs and outputs keep their types.
+
+    Args:
+        mod: A module before LegalizeOps, with its constants and batch normalisations folded.
+    """
+    return fold_constants(_mixed(mod))
+
+
+def bfloat16(mod: IRModule) -> IRModule:
+    """Do the same with bf16 in place of fp16.
+
+    TVM's pass knows fp16 only, so its conversions to fp16 become such to bf16.
+
+    Args:
+        mod: As for `half_precision`, with no tensors of fp16.
+
+    Raises:
+        BadInput: There are tensors of fp16.
+    """
+    if any(map(_is_half, [*mod["main"].params, *_variables(mod["main"])])):
+        raise BadInput("the model has tensors of float16; submit it with --precision fp16, or as a model of float32")
+    return fold_constants(rewrite_and_clean(_mixed(mod), _ToBfloat16))
+
+
+def _variables(function: Function) -> Iterator[Expr]:
+    return (item.var for block in function.body.blocks for item in block.bindings)
+
+
+def _is_half(expr: Expr) -> bool:
+    return float_dtype(expr) == _FP16
+
+
+def _mixed(mod: IRModule) -> IRModule:
+    lower = [relax.transform.ConvertLayout(_LAYOUTS), relax.transform.ToMixedPrecision(out_dtype="float32")]
+    return rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _WithoutRoundTrips)
+
+
+class _WithoutRoundTrips(PlainRewriter):
+    """Drops conversions to fp16 and straight back, which lose digits for nothing."""
+
+    def replace(self, value: Expr) -> Expr | None:
+        if op_name(value) != "relax.astype":
+            return None
+        inner: Expr = self.values.get(value.args[0])
+        if op_name(inner) != "relax.astype" or str(inner.args[0].ty.dtype) != str(value.ty.dtype):
+            return None
+        return self.leaf(inner.args[0])
+
+
+class _ToBfloat16(PlainRewriter):
+    """Makes conversions to fp16 such to bf16. The types of what is computed from them follow."""
+
+    def replace(self, value: Expr) -> Expr | None:
+        if op_name(value) != "relax.astype" or not _is_half(value):
+            return None
+        return relax.op.astype(self.leaf(value.args[0]), _BF16)

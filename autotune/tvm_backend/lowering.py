@@ -1,0 +1,198 @@
+"""Turn an imported model into fused tensor programs. `submit` and `export` run exactly the same passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import tvm
+from tvm import relax
+from tvm.relax.transform import (
+    AnnotateTIROpPattern,
+    AttachGlobalSymbol,
+    CallTIRRewrite,
+    CanonicalizeBindings,
+    ComputePrimValue,
+    DeadCodeElimination,
+    DecomposeOpsForInference,
+    FoldConstant,
+    FuseTIR,
+    KillAfterLastUse,
+    LegalizeOps,
+    LowerAllocTensor,
+    LowerRuntimeBuiltin,
+    RemovePurityChecking,
+    RewriteCUDAGraph,
+    RewriteDataflowReshape,
+    StaticPlanBlockMemory,
+    ToNonDataflow,
+    VMShapeLower,
+)
+
+from autotune.options import Precision
+from autotune.plans.plan import NOTHING, Plan
+from autotune.tvm_backend.cuda import tf32
+from autotune.tvm_backend.expressions import op_name
+from autotune.tvm_backend.graph.blocks import fuse, limit_threads, name_operators
+from autotune.tvm_backend.graph.concurrent import groups_beside, join_kernels
+from autotune.tvm_backend.graph.constants import fold_constants
+from autotune.tvm_backend.graph.embeddings import read_rows, slice_rows
+from autotune.tvm_backend.graph.fold_scale import fold_scales
+from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision
+from autotune.tvm_backend.graph.in_place import place_parts, share_buffers
+from autotune.tvm_backend.graph.one_arena import place_activations
+from autotune.tvm_backend.graph.permutations import sink_permutations
+from autotune.tvm_backend.graph.reshape import sink_reshapes
+from autotune.tvm_backend.graph.row_operators import name_layer_norms, replace_row_operators
+from autotune.tvm_backend.graph.run_order import order_kernels
+from autotune.tvm_backend.graph.signals import signals_as_images
+from autotune.tvm_backend.graph.unread_pixels import drop_unread_pixels
+from autotune.tvm_backend.operators.packed_weights import for_target
+from autotune.tvm_backend.operators.winograd import winograd_pays
+from autotune.tvm_backend.packing.bfloat16_network import bfloat16_kernels
+from autotune.tvm_backend.packing.blocked_images import pack_layouts
+from autotune.tvm_backend.packing.integer_network import integer_kernels
+from autotune.tvm_backend.packing.matrices import pack_products
+from autotune.tvm_backend.packing.recurrent_layers import pack_recurrent_layers
+from autotune.tvm_backend.target import vector_registers
+from autotune.tvm_backend.types import IRModule, Pass, Target
+
+_CUDA_GRAPH = "relax.backend.use_cuda_graph"
+
+# A pass: ours are functions, TVM's are objects that are called like them.
+Rewrite = Callable[[IRModule], IRModule]
+
+
+def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) -> Sequence[tuple[bool, Rewrite]]:
+    """Return the passes in order, each with whether it applies."""
+    cpu = target.kind.name == "llvm"
+    on_tensor_cores = "" if cpu else precision
+    tensor_float = on_tensor_cores == "tf32"
+    registers = vector_registers(target)
+    pays = partial(winograd_pays, vector=registers[0]) if winograd else None
+    threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
+    return [
+        (True, slice_rows),  # a gather of rows that are always the same is fused with nothing
+        (cpu, partial(for_target, target=target)),  # products of packed weights use its instructions
+        (cpu, name_layer_norms),  # before what they consist of is moved
+        (True, sink_permutations),  # changes between channels second and channels last meet and vanish
+        (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants
+        # Weights in blocks of vectors.
+        (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
+        *((True, item) for item in _dispatch(target)),  # operators for which the target has a library
+        (True, DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
+        (True, CanonicalizeBindings()),
+        (True, fold_constants),
+        (cpu, signals_as_images),  # a convolution over a signal is one over an image of height one
+        (True, read_rows),  # a product with a one-hot encoding becomes a gather
+        (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
+        (True, fold_scales),  # a multiplication by a constant goes into the weights before it
+        (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
+        (True, name_operators),  # from here on a plan can speak of them
+        (cpu and precision == "bf16", partial(bfloat16_kernels, target=target)),  # what is left stays in fp32
+        (cpu, partial(sink_permutations, ties=False)),  # again, for packed images are permuted
+        (cpu, partial(pack_layouts, winograd=pays, registers=registers, plan=plan)),  # channels in blocks of a vector
+        (cpu, partial(pack_products, plan=plan)),  # constant matrices in blocks of a vector
+        (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes
+        (cpu, replace_row_operators),  # softmax and layer normalisation, scheduled
+        (cpu, place_parts),  # concatenations and slices without copies
+        (on_tensor_cores == "fp16", half_precision),  # convolutions and products
+        (on_tensor_cores == "bf16", bfloat16),
+        (tensor_float, channels_last),
+        (True, LegalizeOps()),  # operators become tensor programs
+        (True, AnnotateTIROpPattern()),
+        (True, FoldConstant()),
+        (True, DeadCodeElimination(["main"])),
+        (True, partial(fuse, plan=plan)),
+        (True, FuseTIR()),
+        (tensor_float, tf32.allow),
+        (True, partial(limit_threads, plan=plan, most=threads)),
+        (True, DeadCodeElimination(["main"])),
+    ]
+
+
+def prepare(
+    module: IRModule,
+    target: Target,
+    *,
+    winograd: bool = False,
+    precision: Precision = "fp32",
+    plan: Plan = NOTHING,
+    memory_mb: float | None = None,
+) -> IRModule:
+    """Fold constants and batch normalisation, choose layouts, lower to TIR and fuse.
+
+    `submit` extracts tasks from the tensor programs of the result, and `export` applies schedules to them. So the
+    passes are deterministic: the same model, target and options give structurally equal programs.
+
+    Args:
+        module: The imported model.
+        target: The target.
+        winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
+            used on CPUs only.
+        precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs only.
+        plan: Decides about the operators that it names. The rules decide about the others.
+        memory_mb: How much memory activations may take, in megabytes; None for any.
+
+    Returns:
+        The module with its tensor programs.
+
+    Raises:
+        BadInput: The model cannot be computed as the plan wants, or in so little memory.
+    """
+    with target, tvm.transform.PassContext(opt_level=3):
+        for applies, rewrite in _passes(target, winograd, precision, plan):
+            module = rewrite(module) if applies else module
+        return order_kernels(module, plan, memory_mb)
+
+
+def _dispatch(target: Target) -> list[Pass]:
+    try:
+        return list(relax.pipeline.library_dispatch_passes(target))
+    except (ValueError, AttributeError):
+        return []
+
+
+def unlowered(module: IRModule) -> list[str]:
+    """Return the operators of a prepared module that TVM could not lower, because it knows no shapes for them.
+
+    The module cannot be compiled then.
+
+    Args:
+        module: What `prepare` returned.
+    """
+    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    names = {op_name(call) for call in calls if op_name(call) and call.op.get_attr("FLegalize") is not None}
+    return sorted(name.removeprefix("relax.") for name in names)
+
+
+def finish(module: IRModule, target: Target, *, cuda_graph: bool = False) -> IRModule:
+    """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
+
+    Args:
+        module: The module.
+        target: The target.
+        cuda_graph: Whether kernels that neither read an input nor write an output are launched together, as a CUDA
+            graph. The first call of the model records it.
+    """
+    passes: list[Rewrite] = [
+        RewriteDataflowReshape(),
+        ToNonDataflow(),
+        RemovePurityChecking(),
+        CallTIRRewrite(),
+        share_buffers,  # what `place_parts` has found gets its places
+        partial(join_kernels, groups=groups_beside(module), target=target),  # before they can share memory
+        StaticPlanBlockMemory(),
+        *([RewriteCUDAGraph()] if cuda_graph else []),
+        LowerAllocTensor(),
+        KillAfterLastUse(),
+        LowerRuntimeBuiltin(),
+        ComputePrimValue(),
+        VMShapeLower(),
+        AttachGlobalSymbol(),
+        *([place_activations] if target.kind.name == "llvm" else []),
+    ]
+    with target, tvm.transform.PassContext(opt_level=3, config={_CUDA_GRAPH: cuda_graph}):
+        for rewrite in passes:
+            module = rewrite(module)
+    return module

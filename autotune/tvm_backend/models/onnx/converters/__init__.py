@@ -1,0 +1,1 @@
+"""Operators of ONNX as Relax, where TVM's importer has none or another."""

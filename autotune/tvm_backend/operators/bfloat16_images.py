@@ -1,0 +1,277 @@
+"""Operators on bfloat16 as tensor expressions, and the programs that are made of them.
+
+An image has shape (N, H, W, C / b, b): the channels of a pixel lie together, in chunks of b = 16, or of 4 for an input
+with few channels. Rows (R, C) of a product are the image (1, 1, R, C / 16, 16). The last chunk may have padding lanes,
+on which no result depends.
+
+All arithmetic is in float32. What a kernel writes is rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import te, tirx
+from tvm.script import tirx as T
+
+from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.integer.intrinsics import Instructions
+from autotune.tvm_backend.integer.schedules import (
+    BFLOAT16_DEPTHWISE,
+    BFLOAT16_DOT,
+    INTRINSIC,
+    LEFT_ALONE,
+    OUT,
+    PAD,
+    WINDOW,
+)
+from autotune.tvm_backend.operators.byte_images import scheduled
+from autotune.tvm_backend.operators.convolution import Window
+from autotune.tvm_backend.operators.integer_product import Grouping, padded
+from autotune.tvm_backend.programs import finished, unscheduled
+from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
+
+LANES = 16
+PAIR = 2  # products that one instruction adds up
+# The element of a result at an index, and that of a sum of products at an index.
+Element = Callable[..., PrimExpr]
+Shape = tuple[int, ...]
+
+
+def number(tensor: TensorExpr, *position: PrimExpr) -> PrimExpr:
+    """Return the element of a tensor as float32, whether it is kept so or as bfloat16."""
+    element = tensor[position]
+    return to_float(element) if str(tensor.dtype) == DTYPE else element
+
+
+def sums_of_convolution(
+    data: TensorExpr,
+    weight: TensorExpr,
+    window: Window,
+    instructions: Instructions,
+    grouping: Grouping | None = None,
+) -> TensorExpr:
+    """Express the sums of a convolution.
+
+    Args:
+        data: The image (N, H, W, IC, b).
+        weight: (OC, KH, KW, IC, b / 2, 16, 2); with N before OC where each image has weights of its own.
+        window: The geometry.
+        instructions: Those that compute the product.
+        grouping: Which channels are multiplied; None for all.
+
+    Returns:
+        float32 (N, OH, OW, OC, 16).
+    """
+    all_chunks = int(data.shape[3])
+    source = padded(data, window, tirx.const(0, DTYPE))
+    extents = weight.shape[-7:]
+    axes = [te.reduce_axis((0, extents[axis])) for axis in (1, 2, 3, 4, 6)]
+    down, right, chunk, word, half = axes
+    shared = len(weight.shape) == len(extents)
+
+    def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        place = grouping.chunk(c, chunk, all_chunks, int(data.shape[4])) if grouping else chunk
+        one = to_float(source[(n, *window.at(y, x, down, right), place, word * PAIR + half)])
+        tap = (*([] if shared else [n]), c, down, right, chunk, word, lane, half)
+        return te.sum(one * to_float(weight[tap]), axis=axes)
+
+    shape = (data.shape[0], *window.size, extents[0], extents[5])
+    attrs: dict[str, Any] = {"schedule_rule": BFLOAT16_DOT, INTRINSIC: instructions.vector}
+    high, wide, inner = (int(extent) for extent in extents[1:4])
+    if instructions.tiles and window.dilation[1] == 1 and inner == all_chunks:
+        attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
+    return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
+
+
+def sums_of_pixels(
+    data: TensorExpr, weight: TensorExpr, window: Window, wide: int, instructions: Instructions
+) -> TensorExpr:
+    """Express the sums of a convolution of one image over a row of all of its pixels.
+
+    The pixels that a pixel of the output depends on are copied, one after the other. Rows of a small image are so
+    short that they would fill few rows of a tile.
+
+    Args:
+        data: The image (1, H, W, IC, b).
+        weight: (OC, 1, 1, KH * KW * IC, b / 2, 16, 2).
+        window: The geometry.
+        wide: KW.
+        instructions: Those that compute the product.
+
+    Returns:
+        float32 (1, 1, OH * OW, OC, 16).
+    """
+    _, height, width, inner, lanes = map(int, data.shape)
+    across = window.size[1]
+    top, left, *_ = window.padding
+
+    def pixel(_n: PrimExpr, _row: PrimExpr, x: PrimExpr, part: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        tap = part // inner
+        place = window.at(x // across, x % across, tap // wide, tap % wide)
+        y = place[0] - top
+        x = place[1] - left
+        inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+        element = data[0, y, x, part % inner, lane]
+        return tirx.if_then_else(inside, element, tirx.const(0, DTYPE)) if any(window.padding) else element
+
+    row = te.compute((1, 1, prod(window.size), weight.shape[3], lanes), pixel, name=PAD, attrs=LEFT_ALONE)
+    return sums_of_convolution(row, weight, Window((1, prod(window.size))), instructions)
+
+
+def sums_of_depthwise(data: TensorExpr, weight: TensorExpr, window: Window) -> TensorExpr:
+    """Express the sums of a depthwise convolution. Its weights are float32 (C, KH, KW, 16, 1)."""
+    source = padded(data, window, tirx.const(0, DTYPE))
+    down, right, one = axes = [te.reduce_axis((0, weight.shape[axis])) for axis in (1, 2, 4)]
+
+    def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        element = to_float(source[(n, *window.at(y, x, down, right), c, lane)])
+        return te.sum(element * weight[c, down, right, lane, one], axis=axes)
+
+    shape = (data.shape[0], *window.size, weight.shape[0], weight.shape[3])
+    attrs = {"schedule_rule": BFLOAT16_DEPTHWISE, INTRINSIC: ""}
+    return te.compute(shape, product, name=BFLOAT16_DEPTHWISE, attrs=attrs)
+
+
+def product_program(operands: Sequence[TensorExpr], sums: TensorExpr, element: Element, dtype: str) -> PrimFunc:
+    """Return the program of a product and what follows it element by element. A schedule has to be found for it.
+
+    Args:
+        operands: Placeholders, in the order of the arguments.
+        sums: What the product is expressed as.
+        element: The element of the result at an index.
+        dtype: Of the result: float32 or uint16.
+    """
+    result = te.compute(sums.shape, lambda *position: _written(element(*position), dtype), name=OUT, attrs=LEFT_ALONE)
+    return unscheduled([*operands, result])
+
+
+def elementwise_program(operands: Sequence[TensorExpr], shape: Shape, element: Element, dtype: str) -> PrimFunc:
+    """Return the scheduled program of a result that depends on its operands element by element."""
+    result = te.compute(shape, lambda *position: _written(element(*position), dtype), name="result")
+    return scheduled([*operands, result])
+
+
+def _written(value: PrimExpr, dtype: str) -> PrimExpr:
+    return from_float(value) if dtype == DTYPE else value
+
+
+def pack_program(shape: Shape, lanes: int) -> PrimFunc:
+    """Return the program that makes an image of float32 (N, C, H, W)."""
+    batch, channels, height, width = shape
+    data = te.placeholder(shape, "float32", "data")
+    chunks = -(-channels // lanes)
+
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        channel = chunk * lanes + lane
+        value = data[n, tirx.min(channel, channels - 1), y, x]
+        return from_float(value if channels % lanes == 0 else tirx.Select(channel < channels, value, 0.0))
+
+    return scheduled([data, te.compute((batch, height, width, chunks, lanes), element, name="result")])
+
+
+def lines_of(shape: Shape, window: Window, pairs: int) -> Shape:
+    """Return the shape of the lines of an image, (N, H', G, E), with groups of E elements: of one pixel, or of two.
+
+    A line is a row with zeros around it, whose channels lie together without gaps.
+
+    Args:
+        shape: That of the image, (N, C, H, W).
+        window: The geometry of the convolution that reads the lines.
+        pairs: How many pairs of elements a line has at least.
+    """
+    batch, channels, height, _ = shape
+    size = math.lcm(PAIR, channels)
+    return batch, height + window.padding[0] + window.padding[2], -(-pairs * PAIR // size), size
+
+
+def line_program(shape: Shape, window: Window, lines: Shape) -> PrimFunc:
+    """Return the program that makes lines of float32 (N, C, H, W). Their shape is what `lines_of` returns."""
+    _, channels, height, width = shape
+    top, left, *_ = window.padding
+    pixels = lines[-1] // channels
+    data = te.placeholder(shape, "float32", "data")
+
+    def element(n: PrimExpr, y: PrimExpr, group: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        row = y - top
+        column = group * pixels + lane // channels - left
+        near = (te.max(te.min(row, height - 1), 0), te.max(te.min(column, width - 1), 0))
+        inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
+        return from_float(tirx.Select(inside, data[(n, lane % channels, *near)], 0.0))
+
+    result = te.compute(lines, element, name="result")
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([data, result])}))
+    batch, row, _, elements = schedule.get_loops(schedule.get_sblock("result"))
+    schedule.parallel(schedule.fuse(batch, row))
+    schedule.unroll(elements)
+    return finished(schedule.mod["main"])
+
+
+def pairs_program(batch: int, inner: int, columns: int) -> PrimFunc:
+    """Return the program that packs float32 matrices (B, K, N) as weights, (B, N / 16, K / 2, 16 * 2).
+
+    K and N are multiples of 16.
+    """
+    pairs = inner // PAIR
+    chunks = columns // LANES
+    order = [tirx.const(half * LANES + lane, "int32") for lane in range(LANES) for half in range(PAIR)]
+
+    def interleaved(one: PrimExpr, other: PrimExpr) -> PrimExpr:
+        return tirx.Shuffle([from_float(one), from_float(other)], order)
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def pack(a: T.handle, b: T.handle) -> None:
+        data = T.match_buffer(a, (batch, inner, columns), "float32")
+        packed = T.match_buffer(b, (batch, chunks, pairs, PAIR * LANES), DTYPE)
+        with T.sblock("root"):
+            for part in T.parallel(batch * chunks):
+                for pair in T.serial(pairs):
+                    packed[part // chunks, part % chunks, pair, T.ramp(T.int32(0), 1, PAIR * LANES)] = interleaved(
+                        data.vload([part // chunks, pair * PAIR, part % chunks * LANES], "float32x16"),
+                        data.vload([part // chunks, pair * PAIR + 1, part % chunks * LANES], "float32x16"),
+                    )
+
+    return finished(pack)
+
+
+def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, largest: bool) -> PrimFunc:
+    """Return the program of a pooling without dilation: the largest element, or the mean of windows without padding."""
+    data = te.placeholder(shape, DTYPE, "data")
+    height, width = shape[1:3]
+    top, left, *_ = window.padding
+    down, right = axes = [te.reduce_axis((0, size)) for size in kernel]
+
+    def pooled(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        row, column = window.at(y, x, down, right)
+        # The pixel at the border is in the window too, so that reading it once more changes no largest element. Without
+        # padding, too, a window may reach over the end: where the number of windows is rounded up.
+        inside = (te.max(te.min(row - top, height - 1), 0), te.max(te.min(column - left, width - 1), 0))
+        value = to_float(data[(n, *(inside if largest else (row, column)), chunk, lane)])
+        return te.max(value, axis=axes) if largest else te.sum(value, axis=axes)
+
+    result = (shape[0], *window.size, *shape[3:])
+    reduced = te.compute(result, pooled, name="pooled")
+    factor = tirx.const(1.0 if largest else 1.0 / prod(kernel), "float32")
+    return scheduled(
+        [data, te.compute(result, lambda *position: from_float(reduced[position] * factor), name="result")], "pooled"
+    )
+
+
+def concat_program(shapes: Sequence[Shape]) -> PrimFunc:
+    """Return the program that puts the channels of images together."""
+    images = [te.placeholder(shape, DTYPE, f"image{index}") for index, shape in enumerate(shapes)]
+    firsts = [sum(shape[3] for shape in shapes[:index]) for index in range(len(shapes))]
+
+    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
+        value = images[-1][n, y, x, chunk - firsts[-1], lane]
+        for index in reversed(range(len(shapes) - 1)):
+            inside = images[index][n, y, x, chunk - firsts[index], lane]
+            value = tirx.if_then_else(chunk < firsts[index + 1], inside, value)
+        return value
+
+    chunks = sum(shape[3] for shape in shapes)
+    return scheduled([*images, te.compute((*shapes[0][:3], chunks, LANES), element, name="result")])

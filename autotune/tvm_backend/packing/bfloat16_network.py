@@ -1,0 +1,287 @@
+"""Compute convolutions and products of a graph in bfloat16, and what lies between them on what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import prod
+
+from tvm import relax
+
+from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.graph.permutations import TO_FIRST, TO_LAST, axes_of
+from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
+from autotune.tvm_backend.graph.row_operators import normalised_rows
+from autotune.tvm_backend.operators import bfloat16_images as kernels
+from autotune.tvm_backend.operators.bfloat16_images import LANES
+from autotune.tvm_backend.operators.byte_images import enlarge_kernel, slice_kernel
+from autotune.tvm_backend.operators.convolution import Window, channels_of_part, repeats
+from autotune.tvm_backend.operators.rows import lanes_of, layer_norm
+from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
+from autotune.tvm_backend.packing.bfloat16_products import conv2d, is_computed, matmul
+from autotune.tvm_backend.packing.inlining import FUNCTIONS, Elementwise, Kernel, Node, Same
+from autotune.tvm_backend.types import Call, Expr, IRModule, Target, Var
+
+
+def bfloat16_kernels(mod: IRModule, target: Target) -> IRModule:
+    """Rewrite `main` so that convolutions and products with constants compute in bfloat16, with sums in float32.
+
+    On a CPU without instructions for it, only products that are bound by reading their weights do.
+
+    Args:
+        mod: A module before LegalizeOps, with its constants and batch normalisations folded.
+        target: The target, whose instructions the kernels use.
+    """
+    return rewrite_and_clean(mod, lambda module: _Operators(module, target))
+
+
+class _Operators(PackedGraph):
+    def operator(self, value: Expr) -> tuple[Node, bool] | None:
+        if isinstance(value, relax.TupleGetItem):
+            return _part(self, value)
+        handler = _HANDLERS.get(op_name(value))
+        return handler(self, value) if handler else None
+
+
+# From the graph and an operator to what `PackedGraph.operator` returns.
+_Handler = Callable[[PackedGraph, Call], "tuple[Node, bool] | None"]
+
+
+def _elementwise(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """An operator one of whose operands is packed, and all of whose others are that too or can become it."""
+    shape = static_shape(call)
+    for is_image in (True, False):
+        if any(graph.is_packed(item, is_image=is_image) and static_shape(item) == shape for item in call.args):
+            operands = [_read(graph, item, shape, is_image) for item in call.args]
+            if None in operands:
+                return None
+            function = FUNCTIONS[op_name(call)]
+            if op_name(call) == "relax.nn.leakyrelu":
+                operands.append(float(call.attrs.alpha))
+            if op_name(call) == "relax.divide" and not isinstance(operands[1], float):
+                return None  # in padding lanes it could be by zero
+            return Elementwise(function, tuple(operands)), is_image
+    return None
+
+
+def _read(graph: PackedGraph, operand: Expr, shape: Shape, is_image: bool) -> Expr | float | None:
+    """How a kernel reads an operand: as a number, a constant for each channel, or a variable; None if it cannot."""
+    if isinstance(operand, relax.Var):
+        size = static_shape(operand)
+        fits = size == shape or (is_image and size == (*shape[:2], 1, 1))
+        same_type = str(operand.ty.dtype) == FLOAT
+        return operand if fits and same_type and graph.has_layout(operand, is_image=is_image) else None
+    if not is_tensor_constant(operand):
+        return float(operand.value)
+    size = static_shape(operand)
+    if prod(size) == 1:
+        return float(operand.value.numpy().reshape(()))
+    axis = 1 if is_image else len(shape) - 1
+    wide = (1,) * (len(shape) - len(size)) + size
+    return (
+        operand if wide == tuple(extent if dimension == axis else 1 for dimension, extent in enumerate(shape)) else None
+    )
+
+
+def _pool(graph: PackedGraph, call: Call, *, largest: bool) -> tuple[Node, bool] | None:
+    attrs = call.attrs
+    data = call.args[0]
+    window = Window.of(call)
+    if not graph.is_packed(data, is_image=True) or str(attrs.layout) != "NCHW":
+        return None
+    if set(window.dilation) != {1} or (not largest and (any(window.padding) or attrs.ceil_mode)):
+        return None
+    high, wide = (int(item) for item in attrs.pool_size)
+    return Kernel(lambda: _pooled(graph, data, (high, wide), window, largest=largest)), True
+
+
+def _pooled(graph: PackedGraph, data: Var, kernel: tuple[int, int], window: Window, *, largest: bool) -> Expr:
+    image = graph.packed(data)
+    shape = static_shape(image)
+    program = kernels.pool_program(shape, kernel, window, largest=largest)
+    name = "bfloat16_max_pool" if largest else "bfloat16_average"
+    return graph.kernel(program, name, [image], (shape[0], *window.size, *shape[3:]), DTYPE)
+
+
+def _global_average(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """The mean over height and width."""
+    data = call.args[0]
+    shape = static_shape(data)
+    if not graph.is_packed(data, is_image=True):
+        return None
+    if op_name(call) == "relax.mean":
+        axes = sorted(int(axis) % len(shape) for axis in call.attrs.axis or ())
+        if axes != [2, 3]:
+            return None
+    elif static_shape(call)[2:] != (1, 1) or str(call.attrs.layout) != "NCHW":
+        return None
+    kernel = (shape[2], shape[3])
+    is_image = len(static_shape(call)) == 4
+
+    def make() -> Expr:
+        image = _pooled(graph, data, kernel, Window((1, 1)), largest=False)
+        return image if is_image else _as_rows(graph, image)
+
+    return Kernel(make), is_image
+
+
+def _as_rows(graph: PackedGraph, image: Expr) -> Expr:
+    """An image of one pixel for each batch as rows."""
+    batch, _, _, chunks, lanes = static_shape(image)
+    return graph.emit(relax.op.reshape(image, (1, 1, batch, chunks, lanes)))
+
+
+def _reshape(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """A reshape that leaves the channels where they are."""
+    data = call.args[0]
+    shape = static_shape(call)
+    if not graph.has_node(data):
+        return None
+    tensor = graph.tensor(data)
+    if tensor.is_image:
+        pixels = tensor.shape[2:] == (1, 1) and shape == tensor.shape[:2]
+        return (Kernel(lambda: _as_rows(graph, graph.packed(data))), False) if pixels else None
+    same = len(shape) > 1 and shape[-1] == tensor.channels
+    return (Kernel(lambda: graph.packed(data)), False) if same else None
+
+
+def _layer_norm(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """A layer normalisation that products alone read: it is written as they read it."""
+    normalised = normalised_rows(call)
+    shape = static_shape(call)
+    if normalised is None or not graph.everywhere or len(shape) < 2 or shape[-1] % LANES:
+        return None
+    data, scale, offset, epsilon = normalised
+    vectors = all(is_tensor_constant(item) and static_shape(item) == shape[-1:] for item in (scale, offset))
+    if not (vectors and isinstance(data, relax.Var) and _feeds_products(graph, graph.current, is_image=False)):
+        return None
+    if not graph.has_layout(data, is_image=False):
+        return None
+    rows = (prod(shape[:-1]), shape[-1])
+
+    def make() -> Expr:
+        image = graph.packed(data, DTYPE if graph.has_node(data) else FLOAT)
+        dtype = str(image.ty.dtype)
+        lanes = lanes_of(rows[1])
+        program = layer_norm(rows, lanes, epsilon, dtype=dtype, read=to_float, write=from_float)
+        operands = [graph.emit(relax.op.reshape(image, rows)), scale, offset]
+        result = graph.kernel(program, "bfloat16_layer_norm", operands, rows, DTYPE)
+        return graph.emit(relax.op.reshape(result, (1, 1, rows[0], rows[1] // LANES, LANES)))
+
+    return Kernel(make), False
+
+
+def _feeds_products(graph: PackedGraph, var: Var, *, is_image: bool) -> bool:
+    """Whether only products read a variable, as an image or as rows, also where they read it in another shape."""
+    readers = graph.readers(var)
+    return bool(readers) and all(_is_for_product(graph, var, *reader, is_image=is_image) for reader in readers)
+
+
+def _is_for_product(graph: PackedGraph, var: Var, reader: Var, value: Expr, *, is_image: bool) -> bool:
+    name = op_name(value)
+    if name == ("relax.nn.conv2d" if is_image else "relax.matmul"):
+        return bool(value.args[0].same_as(var)) and is_computed(value)
+    to_image = name == "relax.permute_dims" and axes_of(value) == TO_FIRST and not is_image
+    same = name == "relax.reshape" and static_shape(value)[-1:] == static_shape(var)[-1:] and not is_image
+    return (to_image or same) and _feeds_products(graph, reader, is_image=to_image)
+
+
+def _permute(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """Channels that go from the last axis to the second, or back. An image and its pixels as rows are packed alike."""
+    data = call.args[0]
+    axes = axes_of(call)
+    to_image = axes == TO_FIRST
+    if not (graph.everywhere and isinstance(data, relax.Var) and (to_image or axes == TO_LAST)):
+        return None
+    whole = static_shape(call)[1 if to_image else 3] % LANES == 0
+    is_packed = graph.has_node(data) or (to_image and _feeds_products(graph, graph.current, is_image=True))
+    if not (whole and is_packed and graph.has_layout(data, is_image=not to_image)):
+        return None
+    return Same(data), to_image
+
+
+def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """Channels put together."""
+    joined = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
+    axis = int(call.attrs.axis or 0) % len(static_shape(call))
+    images = joined and all(graph.is_packed(item, is_image=True) for item in joined)
+    if not images or axis != 1 or any(static_shape(item)[1] % LANES for item in joined):
+        return None
+
+    def make() -> Expr:
+        operands = [graph.packed(item) for item in joined]
+        shapes = [static_shape(item) for item in operands]
+        result = (*shapes[0][:3], sum(shape[3] for shape in shapes), LANES)
+        return graph.kernel(kernels.concat_program(shapes), "bfloat16_concat", operands, result, DTYPE)
+
+    return Kernel(make), True
+
+
+def _part(graph: PackedGraph, part: Expr) -> tuple[Node, bool] | None:
+    """A part of channels that were split."""
+    split: Expr = graph.split(part.tuple_value)
+    if split is None or int(split.attrs.axis) % len(static_shape(split.args[0])) != 1:
+        return None
+    return _some_channels(graph, split.args[0], *channels_of_part(part))
+
+
+def _slice(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """A slice of channels."""
+    data, axes, begins, _, *strides = call.args
+    if len(axes) != 1 or int(axes[0].value) % len(static_shape(data)) != 1:
+        return None
+    if any(int(item.value) != 1 for numbers in strides for item in numbers):
+        return None
+    first = int(begins[0].value)
+    channels = static_shape(data)[1]
+    return _some_channels(graph, data, max(first + channels, 0) if first < 0 else first, static_shape(call)[1])
+
+
+def _some_channels(graph: PackedGraph, data: Expr, first: int, count: int) -> tuple[Node, bool] | None:
+    """So many channels of an image, from one on."""
+    if not graph.is_packed(data, is_image=True) or first % LANES or count % LANES:
+        return None
+
+    def make() -> Expr:
+        image = graph.packed(data)
+        shape = static_shape(image)
+        program = slice_kernel(shape, first // LANES, count // LANES, DTYPE)
+        return graph.kernel(program, "bfloat16_slice", [image], (*shape[:3], count // LANES, LANES), DTYPE)
+
+    return Kernel(make), True
+
+
+def _resize(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """An image whose pixels are repeated a whole number of times."""
+    data = call.args[0]
+    factors = repeats(call)
+    if not graph.is_packed(data, is_image=True) or factors is None:
+        return None
+
+    def make() -> Expr:
+        image = graph.packed(data)
+        shape = static_shape(image)
+        result = (shape[0], shape[1] * factors[0], shape[2] * factors[1], *shape[3:])
+        program = enlarge_kernel(shape, factors, DTYPE)
+        return graph.kernel(program, "bfloat16_enlarge", [image], result, DTYPE)
+
+    return Kernel(make), True
+
+
+_HANDLERS: Mapping[str, _Handler] = {
+    "relax.nn.conv2d": conv2d,
+    "relax.matmul": matmul,
+    **dict.fromkeys(FUNCTIONS, _elementwise),
+    "relax.nn.max_pool2d": partial(_pool, largest=True),
+    "relax.nn.avg_pool2d": partial(_pool, largest=False),
+    "relax.nn.adaptive_avg_pool2d": _global_average,
+    "relax.mean": _global_average,
+    "relax.reshape": _reshape,
+    "relax.squeeze": _reshape,
+    "relax.nn.layer_norm": _layer_norm,
+    "relax.permute_dims": _permute,
+    "relax.concat": _concat,
+    "relax.strided_slice": _slice,
+    "relax.image.resize2d": _resize,
+}

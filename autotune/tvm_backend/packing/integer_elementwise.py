@@ -1,0 +1,253 @@
+"""Operators on the elements of quantised tensors, one by one: sums, products, and functions of one value as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from autotune.tvm_backend.expressions import op_name, static_shape
+from autotune.tvm_backend.operators import byte_images as byte_kernels
+from autotune.tvm_backend.operators.integer_product import LANES, LEVELS
+from autotune.tvm_backend.packing.integer_graph import Forms, IntegerGraph, Quantised, floats, limits_of
+from autotune.tvm_backend.packing.integer_layers import PRODUCTS, requantised_layer
+from autotune.tvm_backend.packing.lookup_tables import FunctionOfOne, NoTable
+from autotune.tvm_backend.packing.quant_params import Quantity
+from autotune.tvm_backend.types import Expr
+
+Array = npt.NDArray[Any]
+_NORM = "relax.nn.batch_norm"
+_AFFINE = frozenset({"relax.add", "relax.multiply"})
+
+
+def add(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+    """Compute a product with its bias, a sum of two quantised values, or one with a constant for each channel."""
+    for one, other in (quantised.value.args, reversed(list(quantised.value.args))):
+        product = graph.value(one)
+        if op_name(product) in PRODUCTS:
+            return requantised_layer(graph, var, replace(quantised, value=product), other)
+    return _sum(graph, var, quantised) or _channels(graph, quantised)
+
+
+def _sum(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+    one, other = map(graph.quantised_operand, quantised.value.args)
+    if one is None or other is None or static_shape(one) != static_shape(other):
+        return None
+    quantities = graph.quantity(one), graph.quantity(other)
+    return _sum_in_product(graph, (one, other), quantised) or _sum_alone(graph, (one, other), quantities, quantised)
+
+
+def _sum_constants(one: Quantity, other: Quantity, quantised: Quantised) -> Expr:
+    """As ONNX Runtime computes them: one constant for the three zero points, of which it rounds one product."""
+    result = quantised.quantity
+    first = one.scale / result.scale
+    second = other.scale / result.scale
+    rounded = np.float64(second * np.float32(other.zero))
+    fixed = np.float32(result.zero) - np.float32(np.float64(first) * np.float64(one.zero) + rounded)
+    return floats([first, second, fixed, *quantised.limits])
+
+
+def _sum_alone(
+    graph: IntegerGraph, operands: tuple[Expr, Expr], quantities: tuple[Quantity, Quantity], quantised: Quantised
+) -> Forms:
+    is_image, one, other = graph.like(*operands)
+    shape = static_shape(one)
+    flat = graph.flat(one), graph.flat(other)
+    program = byte_kernels.sum_kernel(static_shape(flat[0]))
+    constants = _sum_constants(*quantities, quantised)
+    flat_sum = graph.kernel(program, "integer_sum", [*flat, constants], static_shape(flat[0]), "uint8")
+    result = graph.emit(relax.op.reshape(flat_sum, shape))
+    return Forms(image=result) if is_image else Forms(rows=result)
+
+
+def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised: Quantised) -> Forms | None:
+    """Add to the result of a convolution before it is written."""
+    if len(quantised.shape) != 4:
+        return None
+    for index in (1, 0):
+        layer = graph.layer(operands[index])
+        if layer is not None:
+            other = operands[1 - index]
+            quantities = (graph.quantity(other), layer.quantity) if index else (layer.quantity, graph.quantity(other))
+            rest = [graph.wide_image(other), _sum_constants(*quantities, quantised)]
+            return Forms(image=layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
+    return None
+
+
+def _channels(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
+    """A constant for each channel, added to or multiplied with a quantised value whose channels are innermost."""
+    for expr, constant in (quantised.value.args, reversed(list(quantised.value.args))):
+        data = graph.quantised_operand(expr)
+        numbers = graph.vector(constant)
+        if data is None or numbers is None or static_shape(data) != quantised.shape:
+            continue
+        columns = quantised.shape[-1]
+        if numbers.shape[-1:] != (columns,) or numbers.size != columns or columns % LANES:
+            return None
+        affine = _unchanged(data, columns).with_constant(quantised.value, numbers.reshape(-1))
+        rows = graph.emit(relax.op.reshape(graph.rows(data), (prod(quantised.shape[:-1]), columns // LANES, LANES)))
+        result = _requantised(graph, rows, affine, quantised)
+        return Forms(rows=graph.emit(relax.op.reshape(result, quantised.shape)))
+    return None
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """Quantised bytes, times a factor and plus an offset for each channel, [channels]."""
+
+    data: Expr
+    factor: Array
+    offset: Array
+
+    def then(self, factor: Array | float, offset: Array | float) -> _Affine:
+        return _Affine(self.data, self.factor * factor, self.offset * factor + offset)
+
+    def with_constant(self, call: Expr, numbers: Array) -> _Affine:
+        """Multiply by the numbers, or add them, as a call does."""
+        return self.then(numbers, 0) if op_name(call) == "relax.multiply" else self.then(1, numbers)
+
+
+def _unchanged(data: Expr, channels: int) -> _Affine:
+    return _Affine(data, np.ones(channels, np.float32), np.zeros(channels, np.float32))
+
+
+def _requantised(graph: IntegerGraph, data: Expr, affine: _Affine, quantised: Quantised) -> Expr:
+    """Compute bytes of which a factor and an offset are known; the last two axes have the channels, filled up."""
+    given = graph.quantity(affine.data)
+    result = quantised.quantity
+    factor = given.scale * affine.factor / result.scale
+    offset = affine.offset / result.scale - np.float32(given.zero) * factor
+    shape = static_shape(data)
+    filled = (0, prod(shape[-2:]) - len(factor))
+    vectors = [relax.const(np.pad(item, filled).astype(np.float32).reshape(shape[-2:])) for item in (factor, offset)]
+    operands = [data, *vectors, limits_of(result, quantised.limits)]
+    return graph.kernel(byte_kernels.channel_kernel(shape), "integer_channels", operands, shape, "uint8")
+
+
+def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+    """Compute a product of two quantised values, or of one with a constant for each channel."""
+    one, other = map(graph.quantised_operand, quantised.value.args)
+    if one is None or other is None:
+        return _channels(graph, quantised)
+    if static_shape(one) != static_shape(other):
+        return _gated(graph, one, other, quantised) or _gated(graph, other, one, quantised)
+    if one.same_as(other) or _same_origin(graph, one, other):
+        return None
+    constants = _product_constants(graph, one, other, quantised)
+    is_image, *operands = graph.like(one, other)
+    shape = static_shape(operands[0])
+    flat = [graph.flat(item) for item in operands]
+    program = byte_kernels.product_kernel(static_shape(flat[0]))
+    flat_product = graph.kernel(program, "integer_product", [*flat, constants], static_shape(flat[0]), "uint8")
+    made = graph.emit(relax.op.reshape(flat_product, shape))
+    return Forms(image=made) if is_image else Forms(rows=made)
+
+
+def _product_constants(graph: IntegerGraph, one: Expr, other: Expr, quantised: Quantised) -> Expr:
+    first = graph.quantity(one)
+    second = graph.quantity(other)
+    result = quantised.quantity
+    factor = first.scale * second.scale / result.scale
+    return floats([first.zero, second.zero, factor, result.zero, *quantised.limits])
+
+
+def _gated(graph: IntegerGraph, data: Expr, gate: Expr, quantised: Quantised) -> Forms | None:
+    """An image times one number for each channel, as in squeeze and excitation."""
+    shape = static_shape(data)
+    if len(shape) != 4 or shape != quantised.shape or static_shape(gate) != (*shape[:2], 1, 1):
+        return None
+    images = [graph.wide_image(item) for item in (data, gate)]
+    shapes = [static_shape(item) for item in images]
+    operands = [*images, _product_constants(graph, data, gate, quantised)]
+    return Forms(image=graph.kernel(byte_kernels.product_kernel(*shapes), "integer_gate", operands, shapes[0], "uint8"))
+
+
+def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
+    """Compute what constants make of each channel of an image: sums, products and batch normalisations of it."""
+    if len(quantised.shape) != 4:
+        return None
+    channels = quantised.shape[1]
+    affine = _affine(graph, quantised.value, channels)
+    if affine is None or static_shape(affine.data) != quantised.shape or channels == 1:
+        return None
+    return Forms(image=_requantised(graph, graph.image(affine.data), affine, quantised))
+
+
+def _affine(graph: IntegerGraph, value: Expr, channels: int) -> _Affine | None:
+    """Return an image of bytes and what constants make of it; None for any other value."""
+    if isinstance(value, relax.TupleGetItem):
+        norm = graph.value(value.tuple_value)
+        return _normalised(graph, norm, channels) if value.index == 0 and op_name(norm) == _NORM else None
+    if op_name(value) not in _AFFINE:
+        return None
+    for expr, constant in (value.args, reversed(list(value.args))):
+        numbers = _column(graph.vector(constant), (channels, 1, 1))
+        inner = _affine_operand(graph, expr, channels) if numbers is not None else None
+        if inner is not None and numbers is not None:
+            return inner.with_constant(value, numbers)
+    return None
+
+
+def _affine_operand(graph: IntegerGraph, expr: Expr, channels: int) -> _Affine | None:
+    data = graph.quantised_operand(expr)
+    if data is None:
+        return _affine(graph, graph.value(expr), channels)
+    return _unchanged(data, channels)
+
+
+def _normalised(graph: IntegerGraph, norm: Expr, channels: int) -> _Affine | None:
+    """A batch normalisation of the channels, which have the second axis."""
+    inner = _affine_operand(graph, norm.args[0], channels)
+    vectors = [_column(graph.vector(item), (channels,)) for item in norm.args[1:]]
+    if inner is None or int(norm.attrs.axis) != 1 or norm.attrs.training or any(item is None for item in vectors):
+        return None
+    gamma, beta, mean, variance = (np.asarray(item) for item in vectors)
+    factor = (gamma if norm.attrs.scale else 1) / np.sqrt(variance + np.float32(norm.attrs.epsilon))
+    return inner.then(factor, (beta if norm.attrs.center else 0) - mean * factor)
+
+
+def _column(numbers: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """The numbers of a constant of a shape, with axes of extent 1 before it or none; None for another constant."""
+    if numbers is None or numbers.shape[-len(shape) :] != shape or numbers.size != prod(shape):
+        return None
+    return numbers.reshape(-1)
+
+
+def _same_origin(graph: IntegerGraph, one: Expr, other: Expr) -> bool:
+    """Whether both are functions of one quantised value, so that a table does it."""
+    origins = [graph.tables.get(item, (item, None))[0] for item in (one, other)]
+    return bool(origins[0].same_as(origins[1]))
+
+
+def table(graph: IntegerGraph, var: Expr, expr: Expr, quantity: Quantity) -> Forms | None:
+    """Compute a function of one quantised value by a table."""
+
+    def leaf(item: Expr) -> tuple[Expr, Array] | None:
+        source = graph.quantised_operand(item)
+        if source is None:
+            return None
+        numbers = graph.quantity(source).numbers()
+        origin, table = graph.tables.get(source, (source, np.arange(LEVELS)))
+        return origin, numbers[table]
+
+    function = FunctionOfOne(graph.values, leaf, graph.number)
+    try:
+        numbers = function(expr)
+    except NoTable:
+        return None
+    if numbers.size != LEVELS or function.source is None or static_shape(function.source) != static_shape(var):
+        return None
+    table = quantity.bytes_of(np.nan_to_num(numbers, posinf=np.inf, neginf=-np.inf))
+    graph.tables[var] = function.source, table
+    return _looked_up(graph, function.source, table)
+
+
+def _looked_up(graph: IntegerGraph, source: Expr, table: Array) -> Forms:
+    is_image = graph.is_image(source)
+    data = graph.image(source) if is_image else graph.rows(source)
+    result = data if (table == np.arange(LEVELS)).all() else graph.looked_up(data, table)
+    return Forms(image=result) if is_image else Forms(rows=result)

@@ -1,0 +1,401 @@
+"""The graph of a quantised network while it is rebuilt: its values, and the forms of its quantised tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, readers, static_shape
+from autotune.tvm_backend.graph.permutations import axes_of
+from autotune.tvm_backend.graph.rewrite import Rewriter
+from autotune.tvm_backend.integer.intrinsics import permutes_bytes
+from autotune.tvm_backend.operators import byte_images as byte_kernels
+from autotune.tvm_backend.operators.dynamic_quantisation import dynamic_kernel
+from autotune.tvm_backend.operators.integer_product import LANES, LEVELS, WORD
+from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_bytes
+from autotune.tvm_backend.packing.lookup_tables import single_number
+from autotune.tvm_backend.packing.quant_params import Quantity, ScaledConstant
+from autotune.tvm_backend.types import Expr, IRModule, Target, Var
+
+Array = npt.NDArray[Any]
+LARGEST = LEVELS - 1
+VECTOR = 64  # bytes of the widest vectors
+_DYNAMIC = ("float32", "uint8")  # of a scale and a zero point
+_UNSCALED = Quantity(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes
+_SIGN = 128
+
+
+@dataclass
+class Forms:
+    """The forms of a quantised tensor that there are so far.
+
+    Attributes:
+        outer: As the graph has it.
+        rows: Unsigned bytes in the same layout.
+        image: Unsigned bytes with the channels innermost.
+    """
+
+    outer: Expr = None
+    rows: Expr = None
+    image: Expr = None
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Bytes that are multiplied.
+
+    Attributes:
+        var: Their variable.
+        point: Their zero point, an unsigned byte (1,).
+        step: Their scale, a float (1,); None if they are multiplied as integers.
+        quantity: What they mean, where it is always the same.
+    """
+
+    var: Expr
+    point: Expr
+    step: Expr = None
+    quantity: Quantity | None = None
+
+
+@dataclass(frozen=True)
+class RequantisedLayer:
+    """How a layer was computed, so that an addition after it can become a part of it.
+
+    Attributes:
+        call: Computes it, from what is added and the name of the kernel.
+        quantity: Of its result.
+    """
+
+    call: Callable[..., Expr]
+    quantity: Quantity
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A float expression that is quantised: the operator, and the quantity and limits of its result."""
+
+    value: Expr
+    quantity: Quantity
+    limits: tuple[int, int]
+    shape: tuple[int, ...] = field(default=())
+
+
+class IntegerGraph(Rewriter):
+    """Rebuilds `main`, and keeps each quantised tensor in the forms that operators ask for."""
+
+    def __init__(self, mod: IRModule, target: Target) -> None:
+        super().__init__(mod)
+        self.target = target
+        self.values: dict[Var, Expr] = {}
+        self._new: dict[Var, Expr] = {}
+        self._forms: dict[Var, Forms] = {}
+        self._quantities: dict[Var, Quantity] = {}
+        self._layers: dict[Var, RequantisedLayer] = {}
+        self.tables: dict[Var, tuple[Expr, Array]] = {}
+        self._deferred: dict[Var, Callable[[], Expr]] = {}
+        self._dynamic: dict[Var, DynamicBytes] = {}
+        self._points: dict[Var, Expr] = {}
+        self._ranges: dict[Var, tuple[Expr, Expr]] = {}
+        self._readers = readers(self.function)
+        bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
+        for made in filter(None, (dynamic_bytes(bindings, var) for var in bindings)):
+            self._dynamic[made.scale] = made
+
+    def plain(self, var: Expr) -> Expr:
+        if var in self._deferred:
+            self._new[var] = self._deferred.pop(var)()
+        return self.outer(var) if var in self._forms else self._new.get(var, var)
+
+    def bind(self, var: Expr, expr: Expr) -> None:
+        self._forms.pop(var, None)
+        self._deferred.pop(var, None)
+        self._new[var] = expr
+
+    def defer(self, var: Expr, compute: Callable[[], Expr]) -> None:
+        """Compute the new expression for an old variable when somebody reads it."""
+        self._deferred[var] = compute
+
+    def define(self, var: Expr, quantity: Quantity, forms: Forms) -> None:
+        """Set what a quantised tensor is."""
+        self._quantities[var] = quantity
+        self._forms[var] = forms
+
+    def quantise_dynamically(self, scale: Expr) -> bool:
+        """Compute a dynamic quantisation if a variable is the scale of one. Return whether it is."""
+        made = self._dynamic.get(scale)
+        if made is None:
+            return False
+        flat = self.flat(self.leaf(made.values))
+        function = self.builder.add_func(dynamic_kernel(static_shape(flat)), "dynamic_quantise")
+        types = [relax.TensorType(static_shape(flat), "uint8"), *(relax.TensorType((1,), d) for d in _DYNAMIC)]
+        results = self.emit(relax.call_tir(function, [flat], out_ty=types))
+        rows, step, point = (self.emit(relax.TupleGetItem(results, index)) for index in range(3))
+        rows = self.emit(relax.op.reshape(rows, static_shape(made.bytes)))
+        self.define(made.bytes, _UNSCALED, Forms(outer=rows))
+        self._ranges[made.bytes] = step, point
+        self._points[made.bytes] = made.point
+        for var, number in ((made.scale, step), (made.point, point)):
+            self.bind(var, self.emit(relax.op.reshape(number, static_shape(var))))
+        return True
+
+    def is_defined(self, var: Expr) -> bool:
+        """Return whether the new expression for an old variable is there before its turn."""
+        return var in self._forms or var in self._new
+
+    def outer(self, var: Expr) -> Expr:
+        """Return a quantised tensor as the graph has it."""
+        forms = self._forms[var]
+        if forms.outer is None:
+            rows = self.rows(var)
+            forms.outer = self.emit(_with_sign(rows)) if self._quantities[var].signed else rows
+        return forms.outer
+
+    def rows(self, var: Expr) -> Expr:
+        """Return a quantised tensor in unsigned bytes, in the layout that the graph has."""
+        forms = self._forms[var]
+        if forms.rows is None and forms.image is None:
+            forms.rows = self.emit(_without_sign(forms.outer)) if self._quantities[var].signed else forms.outer
+        elif forms.rows is None:
+            forms.rows = self.unpacked(forms.image, static_shape(var))
+        return forms.rows
+
+    def image(self, var: Expr) -> Expr:
+        """Return a quantised tensor (N, C, H, W) with the channels innermost."""
+        forms = self._forms[var]
+        if forms.image is None:
+            shape = static_shape(var)
+            lanes = WORD if shape[1] <= WORD else LANES
+            direct = self._quantised_image(var, lanes) if forms.rows is None else None
+            forms.image = self._packed(self.rows(var), shape, lanes) if direct is None else direct
+        return forms.image
+
+    def wide_image(self, var: Expr) -> Expr:
+        """Return an image with as many lanes as the results of layers have, however few its channels are."""
+        image = self.image(var)
+        if static_shape(image)[-1] == LANES:
+            return image
+        return self._packed(self.rows(var), static_shape(var), LANES)
+
+    def padded_image(self, var: Expr, padding: Sequence[int]) -> Expr | None:
+        """Return an image with its zero point around it, where it can be quantised so; None otherwise.
+
+        It is one of few channels that floats are quantised to, and that only one operator reads.
+        """
+        value: Expr = self.values.get(var)
+        shape = static_shape(var)
+        forms = self._forms[var]
+        few = len(shape) == 4 and shape[1] <= WORD and shape[3] >= LANES
+        if not (few and self._is_for_one(var)) or forms.image is not None or op_name(value) != "relax.quantize":
+            return None
+        if str(value.args[0].ty.dtype) != "float32":
+            return None
+        top, left, bottom, right = padding
+        result = (shape[0], shape[2] + top + bottom, shape[3] + left + right, 1, WORD)
+        operands = [self.leaf(value.args[0]), self._scale_and_zero(var)]
+        program = byte_kernels.quantise_pixels_kernel(shape, padding)
+        return self.kernel(program, "integer_quantise", operands, result, "uint8")
+
+    def _quantised_image(self, var: Expr, lanes: int) -> Expr | None:
+        """Quantise floats straight into an image."""
+        value: Expr = self.values.get(var)
+        if op_name(value) != "relax.quantize" or str(value.args[0].ty.dtype) != "float32":
+            return None
+        shape = static_shape(var)
+        program = byte_kernels.quantise_kernel(shape, lanes)
+        result = (shape[0], *shape[2:], -(-shape[1] // lanes), lanes)
+        operands = [self.leaf(value.args[0]), self._scale_and_zero(var)]
+        return self.kernel(program, "integer_quantise", operands, result, "uint8")
+
+    def _scale_and_zero(self, var: Expr) -> Expr:
+        """The scale and the zero point of bytes, as floats (2,)."""
+        if var not in self._ranges:
+            return floats([self._quantities[var].scale, self._quantities[var].zero])
+        step, point = self._ranges[var]
+        return self.emit(relax.op.concat([step, self.emit(relax.op.astype(point, "float32"))], axis=0))
+
+    def _packed(self, rows: Expr, shape: Sequence[int], lanes: int) -> Expr:
+        batch, channels, height, width = shape
+        filled = -(-channels // lanes) * lanes
+        moved = self.emit(relax.op.permute_dims(rows, [0, 2, 3, 1]))
+        if filled != channels:
+            moved = self.emit(relax.op.nn.pad(moved, [0, 0, 0, 0, 0, 0, 0, filled - channels]))
+        return self.emit(relax.op.reshape(moved, (batch, height, width, filled // lanes, lanes)))
+
+    def image_of_rows(self, var: Expr, count: int) -> Expr:
+        """Return quantised rows, of which there are so many, as an image of one row."""
+        inner = static_shape(var)[-1]
+        filled = -(-inner // LANES) * LANES
+        flat = self.emit(relax.op.reshape(self.rows(var), (count, inner)))
+        if filled != inner:
+            flat = self.emit(relax.op.nn.pad(flat, [0, 0, 0, filled - inner]))
+        return self.emit(relax.op.reshape(flat, (1, 1, count, filled // LANES, LANES)))
+
+    def as_rows(self, image: Expr, shape: tuple[int, ...]) -> Expr:
+        """Return rows that were computed as an image of one row."""
+        *_, chunks, lanes = static_shape(image)
+        return self.cut(self.emit(relax.op.reshape(image, (*shape[:-1], chunks * lanes))), shape[-1])
+
+    def flat(self, expr: Expr) -> Expr:
+        """An expression as rows of a vector each."""
+        size = prod(static_shape(expr))
+        lanes = next(lanes for lanes in (VECTOR, 32, 16, 8, 4, 2, 1) if size % lanes == 0)
+        return self.emit(relax.op.reshape(expr, (size // lanes, lanes)))
+
+    def looked_up(self, data: Expr, table: Array) -> Expr:
+        """Return bytes that a table has for others."""
+        flat = self.flat(data)
+        permutes = permutes_bytes(self.target) and static_shape(flat)[1] == VECTOR
+        make = byte_kernels.permuted_table_kernel if permutes else byte_kernels.table_kernel
+        program = make(static_shape(flat))
+        operands = [flat, relax.const(table, "uint8")]
+        result = self.kernel(program, "integer_table", operands, static_shape(flat), "uint8")
+        return self.emit(relax.op.reshape(result, static_shape(data)))
+
+    def is_quantised(self, expr: Expr) -> bool:
+        """Return whether an expression is a variable of quantised bytes whose scale is always the same."""
+        return isinstance(expr, relax.Var) and expr in self._forms and expr not in self._ranges
+
+    def is_image(self, var: Expr) -> bool:
+        """Return whether a quantised tensor has been computed with the channels innermost."""
+        return self._forms[var].image is not None
+
+    def like(self, one: Expr, other: Expr) -> tuple[bool, Expr, Expr]:
+        """Return whether two tensors are taken as images, and both in that form."""
+        as_image = any(map(self.is_image, (one, other))) and len(static_shape(one)) == 4
+        take = self.wide_image if as_image else self.rows
+        return as_image, take(one), take(other)
+
+    def operand(self, expr: Expr) -> Operand | None:
+        """Return the bytes that a product multiplies; None for any other expression.
+
+        Args:
+            expr: What it multiplies: bytes that are dequantised, or that are 32-bit integers around their zero point.
+        """
+        inner = self.uncast(expr)
+        if inner is expr:
+            var = self.quantised_operand(expr)
+            if var is None or var in self._ranges:
+                return None
+            quantity = self._quantities[var]
+            return Operand(var, _byte(quantity.zero), floats([quantity.scale]), quantity)
+        value = self.value(inner)
+        if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
+            return None
+        var, _, zero = value.args
+        if var in self._ranges and self.unreshaped(zero).same_as(self._points[var]):
+            return Operand(var, self._ranges[var][1])
+        own = Quantity.of(value)
+        if own is None or var in self._ranges:
+            return None
+        defined = self._forms_of(var, own)
+        same = (defined.zero, defined.signed) == (own.zero, own.signed)
+        return Operand(var, _byte(own.zero)) if same else None
+
+    def uncast(self, expr: Expr) -> Expr:
+        """Return the floats that 32-bit integers are made of, or the reverse; any other expression itself."""
+        value = self.value(expr)
+        if op_name(value) != "relax.astype":
+            return expr
+        types = {str(value.ty.dtype), str(value.args[0].ty.dtype)}
+        return value.args[0] if types == {"int32", "float32"} else expr
+
+    def _forms_of(self, var: Expr, quantity: Quantity) -> Quantity:
+        """Give bytes that the graph has this quantity, unless they have one. Return the one that they have."""
+        if var not in self._forms:
+            self.define(var, quantity, Forms(outer=self.plain(var)))
+        return self._quantities[var]
+
+    def quantised_operand(self, expr: Expr) -> Expr | None:
+        """Return the variable of the bytes that an expression is dequantised from; None for any other expression."""
+        if self.is_quantised(expr):
+            return expr
+        value: Expr = self.values.get(expr) if isinstance(expr, relax.Var) else None
+        if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
+            return None
+        source = value.args[0]
+        quantity = Quantity.of(value)
+        if quantity is None:
+            return None
+        return source if self._forms_of(source, quantity) == quantity else None
+
+    def quantity(self, var: Expr) -> Quantity:
+        """Return the quantity of the bytes of a variable."""
+        return self._quantities[var]
+
+    def constant(self, expr: Expr) -> ScaledConstant | None:
+        """Return the constant that an expression is, also if it is a transposed or reshaped one; else None."""
+        value: Expr = self.values.get(expr) if isinstance(expr, relax.Var) else None
+        if op_name(value) == "relax.permute_dims":
+            inner = self.constant(value.args[0])
+            return inner.transposed(axes_of(value)) if inner else None
+        return ScaledConstant.of(value)
+
+    def number(self, expr: Expr) -> Array | None:
+        """Return the number that an expression of one element always is; else None."""
+        constant = self.constant(expr)
+        if constant is not None:
+            return constant.numbers().reshape(()) if constant.integers.size == 1 else None
+        return single_number(expr)
+
+    def vector(self, expr: Expr) -> Array | None:
+        """Return the numbers that an expression always is, as float32; else None."""
+        constant = self.constant(expr)
+        if constant is not None:
+            return constant.numbers()
+        if is_tensor_constant(expr) and str(expr.ty.dtype) == "float32":
+            numbers: Array = expr.value.numpy()
+            return numbers
+        return None
+
+    def unreshaped(self, expr: Expr) -> Expr:
+        """Return what an expression is reshaped from, or the expression itself."""
+        value = self.value(expr)
+        return value.args[0] if op_name(value) == "relax.reshape" else expr
+
+    def value(self, expr: Expr) -> Expr:
+        """Return what a variable is bound to, or the expression itself."""
+        return self.values.get(expr, expr) if isinstance(expr, relax.Var) else expr
+
+    def layer(self, var: Expr) -> RequantisedLayer | None:
+        """Return how a value was computed that only one operator reads."""
+        return self._layers.get(var) if self._is_for_one(var) else None
+
+    def is_read_once(self, var: Expr) -> bool:
+        """Return whether one operator reads a value, and once."""
+        return len(self._readers.get(var, ())) == 1
+
+    def _is_for_one(self, var: Expr) -> bool:
+        """Whether one operator reads a value, and one what that makes of it, as the bytes of a quantisation."""
+        return self.is_read_once(var) and self.is_read_once(self._readers[var][0][0])
+
+    def remember(self, var: Expr, layer: RequantisedLayer) -> None:
+        """Keep how a value was computed."""
+        self._layers[var] = layer
+
+
+def floats(values: Sequence[float | np.float32]) -> Expr:
+    """Return a constant of floats."""
+    return relax.const(np.array([float(item) for item in values], np.float32), "float32")
+
+
+def _byte(value: int) -> Expr:
+    return relax.const(np.array([value], np.uint8), "uint8")
+
+
+def limits_of(quantity: Quantity, limits: tuple[int, int]) -> Expr:
+    """Return the limits of a result as kernels take them: its zero point, least and greatest byte."""
+    return floats([quantity.zero, *limits])
+
+
+def _with_sign(rows: Expr) -> Expr:
+    return relax.op.astype(relax.op.bitwise_xor(rows, relax.const(np.uint8(_SIGN), "uint8")), "int8")
+
+
+def _without_sign(outer: Expr) -> Expr:
+    return relax.op.bitwise_xor(relax.op.astype(outer, "uint8"), relax.const(np.uint8(_SIGN), "uint8"))

@@ -1,0 +1,119 @@
+"""Functions of one quantised value as tables of 256 bytes: they take the place of any chain of such functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relax
+
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name
+from autotune.tvm_backend.types import Expr, Var
+
+Array = npt.NDArray[Any]
+_DEEPEST = 32  # operators between a value and what it is a function of
+
+
+def _sigmoid(x: Array) -> Array:
+    return (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+
+
+def _silu(x: Array) -> Array:
+    return x * _sigmoid(x)
+
+
+def _erf(x: Array) -> Array:
+    return np.array([math.erf(float(item)) for item in x], dtype=np.float32)
+
+
+def _gelu(x: Array) -> Array:
+    return (x.astype(np.float64) * 0.5 * (1.0 + _erf(x / np.float32(math.sqrt(2.0))))).astype(np.float32)
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
+    "relax.abs": np.abs,
+    "relax.add": np.add,
+    "relax.divide": np.divide,
+    "relax.erf": _erf,
+    "relax.exp": np.exp,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
+    "relax.multiply": np.multiply,
+    "relax.negative": np.negative,
+    "relax.nn.gelu": _gelu,
+    "relax.nn.relu": lambda x: np.maximum(x, np.float32(0)),
+    "relax.nn.silu": _silu,
+    "relax.sigmoid": _sigmoid,
+    "relax.sqrt": np.sqrt,
+    "relax.square": np.square,
+    "relax.subtract": np.subtract,
+    "relax.tanh": np.tanh,
+}
+
+
+class NoTable(Exception):
+    """A value is no function of one quantised value."""
+
+
+class FunctionOfOne:
+    """Evaluates an expression at the 256 values that the quantised value it depends on can have.
+
+    Args:
+        values: The value of each variable.
+        leaf: For a dequantised value, returns the variable of its bytes, and the number for each byte; None for any
+            other.
+        constant: Returns the number that an expression always is; None if it is not always the same number.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[Var, Expr],
+        leaf: Callable[[Expr], tuple[Expr, Array] | None],
+        constant: Callable[[Expr], Array | None],
+    ) -> None:
+        self._values = values
+        self._leaf = leaf
+        self._constant = constant
+        self.source: Expr = None
+
+    def __call__(self, expr: Expr, depth: int = 0) -> Array:
+        """Return the numbers, float32, for the bytes 0 to 255 of `source`, which is known afterwards.
+
+        Raises:
+            NoTable: There are several such values, or none, or there is an operator without a function here.
+        """
+        number = self._constant(expr)
+        if number is not None:
+            return number
+        leaf = self._leaf(expr)
+        if leaf is not None:
+            return self._at_leaf(*leaf)
+        value = self._values.get(expr) if isinstance(expr, relax.Var) else expr
+        if depth > _DEEPEST or not isinstance(value, relax.Call):
+            raise NoTable
+        if op_name(value) == "relax.clip":
+            inner, low, high = value.args
+            return np.clip(self(inner, depth + 1), np.float32(float(low.value)), np.float32(float(high.value)))
+        function = _FUNCTIONS.get(op_name(value))
+        if function is None:
+            raise NoTable
+        with np.errstate(all="ignore"):
+            result = function(*(self(item, depth + 1) for item in value.args))
+        return np.asarray(result, dtype=np.float32)
+
+    def _at_leaf(self, source: Expr, numbers: Array) -> Array:
+        if self.source is not None and not self.source.same_as(source):
+            raise NoTable
+        self.source = source
+        return numbers
+
+
+def single_number(expr: Expr) -> Array | None:
+    """Return the number that a constant of one element is; None for any other expression."""
+    if not is_tensor_constant(expr) or str(expr.ty.dtype) != "float32":
+        return None
+    value: Array = expr.value.numpy()
+    return value.reshape(()) if value.size == 1 else None

@@ -1,1 +1,0 @@
-"""From a Relax module to fused tensor programs."""

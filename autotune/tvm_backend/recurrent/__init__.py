@@ -1,1 +1,0 @@
-"""LSTM, GRU and RNN as one kernel each: the loop over steps is inside it."""

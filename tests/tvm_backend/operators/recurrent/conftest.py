@@ -1,0 +1,3 @@
+"""Recurrent operators that are compiled."""
+
+from ...recurrent_nets import compiled  # noqa: F401
