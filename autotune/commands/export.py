@@ -264,6 +264,8 @@ def _latencies(report: Mapping[str, Any]) -> list[str]:
         ours.append(
             f"{'no graph':>12}  {latency['without_graph_ms']:10.3f} ms   tuned, its kernels launched one by one"
         )
+    if runtime == "gguf":  # which computes with NumPy: that its time is longer says nothing
+        return ours
     if latency.get(f"{runtime}_ms") is None:
         where = "a board" if report.get("board") else "the GPU"
         return [*ours, f"timed on {where}; {title(runtime)} was not timed there"]
@@ -297,13 +299,17 @@ def _compared_with(report: Mapping[str, Any]) -> str:
     precision = report.get("precision", "fp32")
     if cost := report.get("quantisation"):
         return f"against the model in int8; {Quantisation(**cost).text()}; {_compared_on(report)}"
-    limit = "" if precision == "fp32" else f"in {precision}, which may have {report['tolerance']:g}, "
+    in_bytes = report.get("activations_in") == "int8"
+    computed = "with activations in int8" if in_bytes else f"in {precision}"
+    limit = "" if computed == "in fp32" else f"{computed}, which may have {report['tolerance']:g}, "
     return limit + _compared_on(report)
 
 
 def _compared_on(report: Mapping[str, Any]) -> str:
     if report["target"]["kind"] == "cuda":
         return f"against {title(report.get('reference', 'onnxruntime'))} on the CPU"
+    if report.get("reference") == "gguf":
+        return f"against {title('gguf')} in float32, {report['threads']} threads"
     return f"{report['threads']} threads each"
 
 

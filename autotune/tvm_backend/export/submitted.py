@@ -49,11 +49,11 @@ class Submitted(Protocol):
         title: The name of that runtime for the user.
         file: The copy of the model.
         kept: The inputs that the compiled model changes in place, and that it is handed again as they are.
-        varies: Whether its runtime may be further from itself than by the last bits of sums.
+        is_usual: Whether users have its runtime: the time of another, and how far it is from itself, say nothing.
     """
 
     kept: tuple[str, ...] = ()
-    varies: bool = True
+    is_usual: bool = True
     runtime: str
     title: str
     file: Path
@@ -221,7 +221,7 @@ class GgufModel(Submitted):
     runtime = "gguf"
     title = "NumPy"
     kept = (KEYS, VALUES)
-    varies = False
+    is_usual = False
 
     def __init__(self, paths: JobPaths, decoder: Decoder, entry: Entry) -> None:
         self.file = paths.gguf

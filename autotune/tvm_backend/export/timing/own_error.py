@@ -41,7 +41,7 @@ def measure(paths: JobPaths, request: ImportRequest, answer: ImportAnswer) -> tu
     models = models_of(paths, entries, request.values, request.activations)
     until = time.monotonic() + _LONG_S
     return tuple(
-        _measured(model, entry, request.threads, until) if model.varies else 0.0
+        _measured(model, entry, request.threads, until) if model.is_usual else 0.0
         for model, entry in zip(models, entries, strict=True)
     )
 

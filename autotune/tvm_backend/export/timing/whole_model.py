@@ -227,7 +227,8 @@ def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]
         board = BoardComparison(request.board, libraries, entry.name, arrays, request.threads, request.turns)
         return Comparison(verified, model.runtime, board.time())
     device = export.device.runtime
-    beside = device == "cpu"  # where the model as submitted runs: its time beside that of a GPU would mean nothing
+    # Where the model as submitted runs: its time beside that of a GPU would mean nothing.
+    beside = device == "cpu" and model.is_usual
     reference = f"{model.runtime}_ms"
     runtimes = {
         **{
@@ -375,7 +376,7 @@ def _time_entry(
     arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
     device = kind_of(spec).runtime
     runtimes = {TUNED: Runtime("library", library, device, function=entry.name, kept=model.kept)}
-    if timing.reference and device == "cpu":
+    if timing.reference and device == "cpu" and model.is_usual:
         runtimes[model.runtime] = Runtime(model.runtime, model.file, values=spec.values)
     with RuntimeComparison(runtimes, entry.inputs, arrays, timing.threads) as comparison:
         try:

@@ -108,7 +108,7 @@ def report(
         "board": asdict(request.board) if request.board else None,
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
-        "activations": spec.activations,
+        "activations_in": spec.activations,
         "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
         "instructions": required_instructions(spec, limits.work),
         "values": dict(spec.values),
