@@ -254,7 +254,7 @@ def _measure(export: _Export, best: Mapping[str, Trial], verified: Sequence[Veri
 
 def _limits(export: _Export) -> Roofline:
     """Measure what the machine allows a model whose constants are as large as those of this one."""
-    constants = sum(size for _, size in constant_bytes(export.model.prepared))
+    constants = sum(size for _, size in constant_bytes(export.model.prepared, export.cases[0].entry.name))
     return measure(export.model.target, export.job.request.threads, min(constants, _MOST_RING_BYTES))
 
 

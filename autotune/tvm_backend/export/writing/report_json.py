@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tvm import tirx
+from tvm import relax, tirx
 
 from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
@@ -186,7 +186,9 @@ def kernel_work(
     Returns:
         The work by the name of the tensor program.
     """
-    constant = dict(constant_bytes(prepared))  # calls of one program have constants of the same sizes
+    entries = [str(var.name_hint) for var, item in prepared.functions.items() if isinstance(item, relax.Function)]
+    # Calls of one program have constants of the same sizes.
+    constant = dict(itertools.chain.from_iterable(constant_bytes(prepared, entry) for entry in entries))
     work = {}
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):
@@ -215,9 +217,14 @@ def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target, constant
     return KernelWork(name, gflop(program), moved, relative_rate(program, target), streamed)
 
 
-def constant_bytes(prepared: IRModule) -> list[tuple[str, int]]:
-    """Return the name of the tensor program of each call, in order, and the bytes of the constants that it reads."""
-    values = [binding.value for block in prepared["main"].body.blocks for binding in block.bindings]
+def constant_bytes(prepared: IRModule, entry: str = "main") -> list[tuple[str, int]]:
+    """Return the name of the tensor program of each call, in order, and the bytes of the constants that it reads.
+
+    Args:
+        prepared: What `prepare` returned, or several of these joined.
+        entry: Whose calls.
+    """
+    values = [binding.value for block in prepared[entry].body.blocks for binding in block.bindings]
     calls = [value for value in values if op_name(value).startswith("relax.call_tir")]
     return [(str(call.args[0].name_hint), sum(map(bytes_of, constants(call)))) for call in calls]
 
