@@ -19,7 +19,8 @@ from autotune.tvm_backend.export.loaded import open_library
 from autotune.tvm_backend.types import DeviceArray, VirtualMachine
 
 Logits = npt.NDArray[np.float32]
-_IDS, _CACHE = 0, 3  # where tokens are among the inputs of a function, and where the cache begins
+_IDS = 0  # where tokens are among the inputs of a function
+_CACHE = 3  # where the cache begins
 
 
 def load_language(library: Path, report: Mapping[str, Any], threads: int = 0) -> LanguageModel:
@@ -217,5 +218,5 @@ def choose_token(logits: Any, temperature: float, top_k: int, top_p: float, gene
     weights = np.exp((logits[order].astype(np.float64) - logits[order[0]]) / temperature)
     weights /= weights.sum()
     kept = int(np.searchsorted(np.cumsum(weights), top_p)) + 1
-    order, weights = order[:kept], weights[:kept]
-    return int(generator.choice(order, p=weights / weights.sum()))
+    likely = weights[:kept]
+    return int(generator.choice(order[:kept], p=likely / likely.sum()))

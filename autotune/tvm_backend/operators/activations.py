@@ -251,7 +251,8 @@ def embedding_kernel(form: PackedForm | None, rows: int, table: tuple[int, int],
 
 
 def _packed_arguments(form: PackedForm, rows: int, columns: int) -> list[Buffer]:
-    chunks, blocks = rows // LANES, columns // form.block
+    chunks = rows // LANES
+    blocks = columns // form.block
     elements = argument("elements", (chunks, blocks, form.groups, LANES, form.word), "uint8")
     names = ("scale",) if form.zero is not None else ("scale", "offset")
     return [elements, *(argument(name, (chunks, blocks, LANES), form.scales) for name in names)]
@@ -259,7 +260,8 @@ def _packed_arguments(form: PackedForm, rows: int, columns: int) -> list[Buffer]
 
 def _element(form: PackedForm, arrays: Sequence[Buffer], row: PrimExpr, column: PrimExpr) -> PrimExpr:
     elements, scale, *offset = arrays
-    chunk, lane = row // LANES, row % LANES
+    chunk = row // LANES
+    lane = row % LANES
     block = column // form.block
     code = code_at(form, elements, chunk, lane, column).astype("float32")
     factor = scale[chunk, block, lane].astype("float32")

@@ -7,6 +7,7 @@ in place: to the graph they are inputs, and what is computed after it reads its 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -28,6 +29,7 @@ from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 _MAX_TILE = 4  # rows of queries that share what is loaded
 _PARTIAL_SUMS = 4  # of a score, which do not wait for each other
 _LEAST = -3.0e38
+Store = Callable[[PrimExpr, PrimExpr], None]  # writes the element of an index
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Attention:
         return (self.layers, self.shared, self.context, self.head)
 
     @property
-    def parts(self) -> tuple[int, int, int]:
+    def columns(self) -> tuple[int, int, int]:
         """Columns of queries, keys and values."""
         shared = self.shared * self.head
         return self.heads * self.head, shared, shared
@@ -91,21 +93,23 @@ def keep_kernel(attention: Attention) -> PrimFunc:
 class _Keeper:
     def __init__(self, attention: Attention) -> None:
         self._attention = attention
-        parts = attention.parts
+        sizes = attention.columns
         names = ("query", "key", "value")
         if attention.joined:
-            rows = argument("joined", (attention.rows, sum(parts)))
-            self._sources = [(rows, start) for start in (0, parts[0], parts[0] + parts[1])]
+            rows = argument("joined", (attention.rows, sum(sizes)))
+            self._sources = [(rows, start) for start in (0, sizes[0], sizes[0] + sizes[1])]
         else:
-            buffers = [argument(name, (attention.rows, part)) for name, part in zip(names, parts, strict=True)]
+            buffers = [argument(name, (attention.rows, size)) for name, size in zip(names, sizes, strict=True)]
             self._sources = [(buffer, 0) for buffer in buffers]
         self._biases = [
-            argument(f"{name}_bias", (part,)) for name, part in zip(names, parts, strict=True) if attention.biases
+            argument(f"{name}_bias", (size,)) for name, size in zip(names, sizes, strict=True) if attention.biases
         ]
         self._norms = [argument(f"{name}_norm", (attention.head,)) for name in names[:2] if attention.norms]
         angles = (attention.context, attention.head // 2)
-        self._cos, self._sin = argument("cos", angles), argument("sin", angles)
-        self._layer, self._past = argument("layer", (1,), INDEX), argument("past", (1,), INDEX)
+        self._cos = argument("cos", angles)
+        self._sin = argument("sin", angles)
+        self._layer = argument("layer", (1,), INDEX)
+        self._past = argument("past", (1,), INDEX)
         self._keys = argument("keys", attention.keys_shape)
         self._values = argument("values", attention.values_shape)
         self._out = argument("out", (attention.rows, attention.heads, attention.head))
@@ -115,41 +119,44 @@ class _Keeper:
         layer = self._layer[0]
         place = self._past[0] + row
         with T.serial(0, attention.heads) as head:
-            self._rotate(0, row, head, lambda at, value: T.buffer_store(self._out, value, [row, head, at]))
+            self._rotate(0, row, head, lambda index, value: T.buffer_store(self._out, value, [row, head, index]))
         with T.serial(0, attention.shared) as head:
-            chunk, lane = place // LANES, place % LANES
+            chunk = place // LANES
+            lane = place % LANES
             self._rotate(
-                1, row, head, lambda at, value: T.buffer_store(self._keys, value, [layer, head, chunk, at, lane])
+                1, row, head, lambda index, value: T.buffer_store(self._keys, value, [layer, head, chunk, index, lane])
             )
             with T.serial(0, attention.head // LANES) as part, T.vectorized(0, LANES) as column:
-                at = part * LANES + column
-                T.buffer_store(self._values, self._element(2, row, head, at), [layer, head, place, at])
+                index = part * LANES + column
+                T.buffer_store(self._values, self._element(2, row, head, index), [layer, head, place, index])
 
-    def _element(self, part: int, row: PrimExpr, head: PrimExpr, at: PrimExpr) -> PrimExpr:
+    def _element(self, part: int, row: PrimExpr, head: PrimExpr, index: PrimExpr) -> PrimExpr:
         buffer, start = self._sources[part]
-        column = head * self._attention.head + at
+        column = head * self._attention.head + index
         value = buffer[row, start + column]
         return value + self._biases[part][column] if self._biases else value
 
-    def _rotate(self, part: int, row: PrimExpr, head: PrimExpr, store: object) -> None:
+    def _rotate(self, part: int, row: PrimExpr, head: PrimExpr, store: Store) -> None:
         """Write a head of queries or keys, normalised if need be, with its pairs rotated."""
-        assert callable(store)
         size = self._attention.head
         place = self._past[0] + row
         elements = T.alloc_buffer((size,), "float32", scope="local")
         factor = None
         if self._norms:
-            factor = mean_square_root(size, self._attention.epsilon, lambda at: self._element(part, row, head, at))
+            factor = mean_square_root(
+                size, self._attention.epsilon, lambda index: self._element(part, row, head, index)
+            )
         with T.serial(0, size // LANES) as piece, T.vectorized(0, LANES) as lane:
-            at = piece * LANES + lane
-            value = self._element(part, row, head, at)
+            index = piece * LANES + lane
+            value = self._element(part, row, head, index)
             if factor is not None:
-                value = value * factor * self._norms[part][at]
-            T.buffer_store(elements, value, [at])
+                value = value * factor * self._norms[part][index]
+            T.buffer_store(elements, value, [index])
         with T.serial(0, size // 2) as pair:
             adjacent = self._attention.adjacent
             first, second = (2 * pair, 2 * pair + 1) if adjacent else (pair, pair + size // 2)
-            cos, sin = self._cos[place, pair], self._sin[place, pair]
+            cos = self._cos[place, pair]
+            sin = self._sin[place, pair]
             store(first, elements[first] * cos - elements[second] * sin)
             store(second, elements[first] * sin + elements[second] * cos)
 
@@ -173,7 +180,8 @@ class _Gatherer:
         self._attention = attention
         self.tile = _MAX_TILE if attention.rows % _MAX_TILE == 0 else 1
         self._query = argument("query", (attention.rows, attention.heads, attention.head))
-        self._layer, self._past = argument("layer", (1,), INDEX), argument("past", (1,), INDEX)
+        self._layer = argument("layer", (1,), INDEX)
+        self._past = argument("past", (1,), INDEX)
         self._keys = argument("keys", attention.keys_shape)
         self._values = argument("values", attention.values_shape)
         self._out = argument("out", (attention.rows, attention.heads * attention.head))
@@ -208,15 +216,16 @@ class _Gatherer:
         """Write the scores of 16 tokens; those that are hidden get the least number there is."""
         attention = self._attention
         shared = head // (attention.heads // attention.shared)
-        parts = max(_PARTIAL_SUMS // self.tile, 1)
-        sums = [[vector() for _ in range(parts)] for _ in range(self.tile)]
-        with T.serial(0, attention.head // parts) as step:
-            for part in range(parts):
-                at = step * parts + part
+        partial = max(_PARTIAL_SUMS // self.tile, 1)
+        sums = [[vector() for _ in range(partial)] for _ in range(self.tile)]
+        with T.serial(0, attention.head // partial) as step:
+            for part in range(partial):
+                index = step * partial + part
                 for row in range(self.tile):
                     with T.vectorized(0, LANES) as lane:
                         product = (
-                            self._query[first + row, head, at] * self._keys[self._layer[0], shared, chunk, at, lane]
+                            self._query[first + row, head, index]
+                            * self._keys[self._layer[0], shared, chunk, index, lane]
                         )
                         T.buffer_store(sums[row][part], sums[row][part][lane] + product, [lane])
         scale = tirx.const(attention.head**-0.5, "float32")

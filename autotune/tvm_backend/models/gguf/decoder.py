@@ -108,7 +108,8 @@ class Decoder:
         """Return random inputs with a cache of what random tokens leave in it, and zeros after them."""
         ids, past, last, keys, values = arrays
         before = past % _MAX_PAST
-        keys, values = np.zeros_like(keys), np.zeros_like(values)
+        keys = np.zeros_like(keys)
+        values = np.zeros_like(values)
         drawn = np.random.default_rng(_SEED).integers(0, self.network.sizes.vocabulary, int(before[0]))
         if len(drawn):
             self.reference.logits(drawn, 0, keys, values)

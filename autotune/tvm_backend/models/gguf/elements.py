@@ -165,14 +165,14 @@ def _q5_k(rows: Bytes) -> Blocks:
 
 
 def _q6_k(rows: Bytes) -> Blocks:
-    low, high, parts, scale = _cut(rows, 128, 64, 16, 2)
+    low, high, scales, scale = _cut(rows, 128, 64, 16, 2)
     halves = low.reshape(*low.shape[:-1], 2, 64)
     four = np.concatenate([halves & 15, halves >> 4], axis=-1)
     places = np.array([0, 2, 4, 6], np.uint8)[:, None]
     two = high.reshape(*high.shape[:-1], 2, 1, 32) >> places & 3
     codes = four.reshape(*low.shape[:-1], _SUPER) | (two.reshape(*low.shape[:-1], _SUPER) << 4)
-    scales = _half(scale).astype(np.float32)[..., None] * parts.view(np.int8)
-    return Blocks(_flat(codes), scales.reshape(len(rows), -1), None, 32, 6)
+    products = _half(scale).astype(np.float32)[..., None] * scales.view(np.int8)
+    return Blocks(_flat(codes), products.reshape(len(rows), -1), None, 32, 6)
 
 
 FORMATS: Mapping[int, ElementFormat] = {

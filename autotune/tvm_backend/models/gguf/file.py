@@ -163,8 +163,8 @@ class _Reader:
         shape = tuple(int(self._number("<Q")) for _ in range(rank))[::-1]
         number = int(self._number("<I"))
         if number not in FORMATS:
-            known = ", ".join(item.name for item in FORMATS.values())
-            raise _Malformed(f"tensor {shown} is of type {number}, which is not known; known are {known}")
+            names = ", ".join(item.name for item in FORMATS.values())
+            raise _Malformed(f"tensor {shown} is of type {number}, which is not known; known are {names}")
         kind = FORMATS[number]
         start = int(self._number("<Q"))
         if min(shape) < 1 or math.prod(shape) > 8 * len(self._data):  # an element has a bit at least

@@ -27,7 +27,11 @@ from autotune.tvm_backend.operators.packed_weights import PackedForm, PackedWeig
 from autotune.tvm_backend.types import Expr, IRModule, PrimFunc
 
 Array = npt.NDArray[Any]
-IDS, PAST, LAST, KEYS, VALUES = "ids", "past", "last", "keys", "values"
+IDS = "ids"
+PAST = "past"
+LAST = "last"
+KEYS = "keys"
+VALUES = "values"
 LOGITS = "logits"
 _FLOAT_BLOCK = LANES  # of activations that are multiplied by floats, whose sums nobody reads
 _FOUR_BITS = 4
@@ -110,6 +114,14 @@ class Weights:
         constants = tuple(relax.const(item, str(item.dtype)) for item in packed.arrays)
         return Matrix(outputs, columns, packed, constants)
 
+    def table(self, tensor: Tensor) -> tuple[tuple[Expr, ...], PackedForm | None, int]:
+        """Return a table to look rows up in: its constants, how it is packed (None for float32), and its rows."""
+        if tensor.format.unpack is None:
+            return (relax.const(self.network.floats(tensor), "float32"),), None, tensor.shape[0]
+        matrix = self.matrix(tensor)
+        assert matrix.packed is not None
+        return matrix.constants, matrix.packed.form, matrix.packed.rows
+
     def vector(self, tensor: Tensor) -> Expr:
         return relax.const(self.network.floats(tensor), "float32")
 
@@ -157,17 +169,11 @@ class _Graph:
 
     def _embedded(self) -> Expr:
         network = self._network
-        factor = math.sqrt(network.sizes.width) if network.architecture.scaled else 1.0
-        raw = network.embedding.format.unpack is None
-        if raw:
-            constants: tuple[Expr, ...] = (relax.const(network.floats(network.embedding), "float32"),)
-            form, tokens = None, network.sizes.vocabulary
-        else:
-            matrix = self._weights.matrix(network.embedding)
-            assert matrix.packed is not None
-            constants, form, tokens = matrix.constants, matrix.packed.form, matrix.packed.rows
-        program = kernels.embedding_kernel(form, self._rows, (tokens, network.sizes.width), factor)
-        return self._call(program, "embed", [self._inputs[IDS], *constants], [self._floats(network.sizes.width)])
+        width = network.sizes.width
+        factor = math.sqrt(width) if network.architecture.scaled else 1.0
+        constants, form, tokens = self._weights.table(network.embedding)
+        program = kernels.embedding_kernel(form, self._rows, (tokens, width), factor)
+        return self._call(program, "embed", [self._inputs[IDS], *constants], [self._floats(width)])
 
     def _layer(self, index: int, layer: Layer, x: Expr) -> Expr:
         sizes = self._network.sizes

@@ -185,8 +185,8 @@ class _Reader:
         self._left = dict(file.tensors)
         self._name = self._text("general.architecture")
         if self._name not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
-            raise self._refused(f"its architecture {one_line(self._name)[:40]!r} is not known; known are {known}")
+            names = ", ".join(ARCHITECTURES)
+            raise self._refused(f"its architecture {one_line(self._name)[:40]!r} is not known; known are {names}")
 
     def network(self) -> Network:
         self._check_scaling()

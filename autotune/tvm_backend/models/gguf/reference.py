@@ -107,7 +107,8 @@ class Reference:
         return heads if norm is None else self._norm(heads, norm)
 
     def _rotated(self, heads: Floats, angles: Floats) -> Floats:
-        cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        cos = np.cos(angles)[:, None]
+        sin = np.sin(angles)[:, None]
         half = heads.shape[-1] // 2
         adjacent = self._network.architecture.adjacent
         first, second = (heads[..., 0::2], heads[..., 1::2]) if adjacent else (heads[..., :half], heads[..., half:])
