@@ -199,6 +199,6 @@ def _values(architecture: str, sizes: tuple[int, int, int, int], vocabulary: int
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": words,
         "tokenizer.ggml.token_type": [*[1] * (len(words) - 1), 3],
-        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.merges": [],
         "tokenizer.ggml.eos_token_id": len(words) - 1,
     }

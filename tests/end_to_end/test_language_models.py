@@ -141,6 +141,18 @@ def test_the_script_writes_tokens(made: Path) -> None:
     assert "tokens a second" in done.stderr
 
 
+def test_the_script_reads_and_writes_text_with_the_tokenizer_of_the_file(made: Path) -> None:
+    values = decoder("llama", layers=1).values
+    words = values["tokenizer.ggml.tokens"]
+    told = expected(made, [words.index(letter) for letter in "Once"], 4)
+    done = script(made, "--prompt", "Once", "--max-tokens", "4")
+    visible = {byte: chr(byte) for byte in [*range(33, 127), *range(161, 173), *range(174, 256)]}
+    hidden = iter(range(256, 512))
+    letters = {visible.get(byte) or chr(next(hidden)): byte for byte in range(256)}
+    text = bytes(letters[words[token]] for token in told).decode(errors="replace")
+    assert (done.returncode, done.stdout) == (0, text + "\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
