@@ -58,7 +58,9 @@ def assert_computes(module, target, arrays, right):
 
 
 @pytest.mark.parametrize("feature", CPUS)
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=[pytest.mark.slow] * (form.bits != 6)) for form in FORMS], ids=str
+)
 def test_all_schedules_compute_the_product(target, feature, form):
     name, flag = CPUS[feature]
     if flag not in cpu_flags():

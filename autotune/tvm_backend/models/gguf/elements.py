@@ -138,7 +138,7 @@ def _q8_0(rows: Bytes) -> Blocks:
 
 def _scales_and_offsets(first: Bytes, second: Bytes, packed: Bytes) -> tuple[Array, Array]:
     """Those of the eight parts of each block of Q4_K and Q5_K: 6 bits each, times a number of the block."""
-    low, high, rest = packed[..., :4], packed[..., 4:8], packed[..., 8:]
+    low, high, rest = np.split(packed, 3, axis=-1)
     scale = np.concatenate([low & 63, (rest & 15) | (low >> 6 << 4)], axis=-1)
     offset = np.concatenate([high & 63, (rest >> 4) | (high >> 6 << 4)], axis=-1)
     steps = (_half(part).astype(np.float32)[..., None] for part in (first, second))
