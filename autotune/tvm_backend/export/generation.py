@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.tvm_backend.export.loadable import Input, Language
 from autotune.tvm_backend.export.loaded import open_library
-from autotune.tvm_backend.types import DeviceArray, VirtualMachine
+from autotune.tvm_backend.types import DeviceArray, Kernel
 
 Logits = npt.NDArray[np.float32]
 _IDS = 0  # where tokens are among the inputs of a function
@@ -28,7 +28,7 @@ def load_language(library: Path, report: Mapping[str, Any], threads: int = 0) ->
     opened = open_library(library, report, threads)
     if opened.told.language is None:
         raise BadInput(f"{library} is no language model; load it with Exported.open(...).load()")
-    return LanguageModel(opened.machine, opened.told.functions, opened.told.language)
+    return LanguageModel(opened.functions, opened.told.functions, opened.told.language)
 
 
 class LanguageModel:
@@ -42,9 +42,11 @@ class LanguageModel:
         end: Those that end a text.
     """
 
-    def __init__(self, machine: VirtualMachine, functions: Mapping[str, Sequence[Input]], language: Language) -> None:
-        self._functions = {inputs[_IDS].shape[0]: machine[name] for name, inputs in functions.items()}
-        inputs = next(iter(functions.values()))
+    def __init__(
+        self, functions: Mapping[str, Kernel], entries: Mapping[str, Sequence[Input]], language: Language
+    ) -> None:
+        self._functions = {inputs[_IDS].shape[0]: functions[name] for name, inputs in entries.items()}
+        inputs = next(iter(entries.values()))
         self._cache = [(item.shape, item.dtype) for item in inputs[_CACHE:]]
         self._turn = threading.Lock()
         self.context: int = inputs[-1].shape[2]

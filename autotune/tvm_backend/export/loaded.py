@@ -20,7 +20,7 @@ from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, read_loadable
 from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
-from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
+from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -53,14 +53,14 @@ def load(
         MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses the tiles of AMX.
     """
     opened = open_library(library, report, threads, check_weights=check_weights)
-    return LoadedModel(opened.machine, opened.device, opened.told.functions)
+    return LoadedModel(opened.functions, opened.device, opened.told.functions)
 
 
 @dataclass(frozen=True)
 class OpenLibrary:
-    """A library in this process, and what its report says."""
+    """A library in this process: its functions by name, where they run, and what its report says."""
 
-    machine: VirtualMachine
+    functions: Mapping[str, Kernel]
     device: Device
     told: Loadable
 
@@ -85,12 +85,13 @@ def open_library(
     try:
         module = tvm.runtime.load_module(str(library))
         machine = relax.VirtualMachine(module, device)
+        functions = {name: machine[name] for name in told.functions}
     except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
     if threads or "TVM_NUM_THREADS" not in os.environ:
         _limit(module, threads or told.threads)
-    return OpenLibrary(machine, device, told)
+    return OpenLibrary(functions, device, told)
 
 
 def _limit(module: RuntimeModule, threads: int) -> None:
@@ -123,8 +124,8 @@ class LoadedModel:
         inputs: The shape and the element type of each input of the first entry, by name.
     """
 
-    def __init__(self, machine: VirtualMachine, device: Device, entries: Mapping[str, Sequence[Input]]) -> None:
-        self._functions = {name: machine[name] for name in entries}
+    def __init__(self, functions: Mapping[str, Kernel], device: Device, entries: Mapping[str, Sequence[Input]]) -> None:
+        self._functions = functions
         self._device = device
         self._turn = threading.Lock()
         # The kernels of a CUDA graph keep using the workspace of the thread that recorded it, which TVM frees with that
