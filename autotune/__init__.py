@@ -9,11 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune.api import Exported, Job, Progress, jobs, load, open_job, submit, tune
+    from autotune.api import Compiled, Exported, Job, Progress, compile, jobs, load, open_job, submit, tune
 
 from autotune.version import __version__
 
-__all__ = ["Exported", "Job", "Progress", "__version__", "jobs", "load", "open_job", "submit", "tune"]
+__all__ = [
+    "Compiled", "Exported", "Job", "Progress", "__version__", "compile", "jobs", "load", "open_job", "submit", "tune",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,8 @@
         ├── BadInput              2    what the user gave is wrong; nothing was changed
         │   ├── ConfigError            autotune.toml
         │   ├── ModelError             the model file
-        │   │   └── OperatorRefused    an operator in it
+        │   │   ├── OperatorRefused    an operator in it
+        │   │   └── OpenShapes         inputs without a fixed shape; it advises some
         │   ├── UnknownJob             no such job in this workspace
         │   ├── BadTarget              a target or device that does not exist here
         │   └── BadState               not possible now, such as releasing a job that is not held
@@ -60,6 +61,7 @@ __all__ = [
     "MissingKey",
     "ModelError",
     "NewerFormat",
+    "OpenShapes",
     "OperatorRefused",
     "ProcessRefused",
     "StageTimeout",
@@ -142,6 +144,14 @@ class OperatorRefused(ModelError):
     def in_file(self, path: str | os.PathLike[str]) -> OperatorRefused:
         """Return the same error with the name of the file in its message."""
         return OperatorRefused(f"cannot import {os.fspath(path)}: {self}", self.refusal)
+
+
+class OpenShapes(ModelError):
+    """Inputs of the model have no fixed shape. `advised` are likely ones, as `submit --input` takes them."""
+
+    def __init__(self, message: str, advised: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.advised = advised
 
 
 class UnknownJob(BadInput):

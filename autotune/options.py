@@ -126,8 +126,8 @@ class JobOptions:
     precision: AskedPrecision = _option(
         "fp32",
         "What convolutions and products are computed in. fp16 and tf32: for tensor cores (cuda only); tf32 rounds the"
-        " operands of float32 to 10 bits of a fraction. bf16: fast with AMX-BF16, AVX512-BF16, or tensor cores from"
-        " sm_80 on. int8: quantises the model, which needs --calibrate (CPUs only). auto: int8 with"
+        " operands of float32 to 10 bits of a fraction. bf16: fast with AMX-BF16, AVX512-BF16, BF16 of Arm, or tensor"
+        " cores from sm_80 on. int8: quantises the model, which needs --calibrate (CPUs only). auto: int8 with"
         " --calibrate, else bf16 where the CPU has instructions for it, else fp32.",
     )
     calibrate: str | None = _option(

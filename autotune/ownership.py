@@ -39,6 +39,25 @@ def opening(path: Path, status: os.stat_result, *, but_own_group: bool = False) 
     return f"others may write to {path}; run: chmod go-w {shlex.quote(str(path))}"
 
 
+def intruder(path: Path) -> str:
+    """Say who else than this user and root could have put a file or folder there; empty if nobody could.
+
+    All folders above it count: who may write to one can put another in the place of what is below.
+
+    Raises:
+        OSError: It is not there.
+    """
+    whole = Path(os.path.realpath(path))
+    for place in (whole, *whole.parents):
+        status = os.stat(place)
+        if not is_trusted_owner(status.st_uid):
+            return f"{place} belongs to {owner_name(status.st_uid)}"
+        keeps_names = place != whole and status.st_mode & stat.S_ISVTX  # only owners move what is in it
+        if not keeps_names and (open_to := opening(place, status, but_own_group=True)):
+            return open_to
+    return ""
+
+
 def _is_own_group(status: os.stat_result) -> bool:
     """Return whether the group of a file is its owner's alone, as where each user has a group of the same name."""
     try:

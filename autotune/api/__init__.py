@@ -15,8 +15,21 @@ Importing this package loads neither TVM nor NumPy. Every error is an `AutotuneE
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from autotune.api.exported import Exported, load
 from autotune.api.job import Job, Progress
 from autotune.api.queue import jobs, open_job, submit, tune
 
-__all__ = ["Exported", "Job", "Progress", "jobs", "load", "open_job", "submit", "tune"]
+if TYPE_CHECKING:
+    from autotune.api.compiled import Compiled, compile
+
+__all__ = ["Compiled", "Exported", "Job", "Progress", "compile", "jobs", "load", "open_job", "submit", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Compiled", "compile"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from autotune.api import compiled  # here, because it loads NumPy
+
+    return getattr(compiled, name)

@@ -16,6 +16,26 @@ if TYPE_CHECKING:
     from autotune.tvm_backend.export.loaded import LoadedModel
 
 
+def load(folder: str | Path, threads: int = 0, *, check_weights: bool = False) -> LoadedModel | LanguageModel:
+    """Load the library in a folder that an export wrote: `autotune.load("lib/")(x)`.
+
+    Args:
+        folder: The folder.
+        threads: As in `Exported.load`.
+        check_weights: As in `Exported.load`.
+
+    Raises:
+        BadInput: The folder has no exported model, or the library cannot be loaded in this process.
+        DamagedFile: The library or its report is not what was written.
+        DiskProblem: The report cannot be read.
+        MachineProblem: Something that the library needs is missing here.
+    """
+    exported = Exported.open(folder)
+    if exported.report.get("language") is not None:
+        return exported.language_model(threads, check_weights=check_weights)
+    return exported.load(threads, check_weights=check_weights)
+
+
 @dataclass(frozen=True)
 class Exported:
     """A folder that `export` wrote.
@@ -78,11 +98,12 @@ class Exported:
 
         return load(self.folder / LIBRARY, self.report, threads, check_weights=check_weights)
 
-    def language_model(self, threads: int = 0) -> LanguageModel:
+    def language_model(self, threads: int = 0, *, check_weights: bool = False) -> LanguageModel:
         """Load an exported language model into this process, to let it write tokens. Imports TVM.
 
         Args:
             threads: How many threads the model uses; 0 for as many as it was exported for.
+            check_weights: As in `load`.
 
         Raises:
             BadInput: It is no language model, or cannot be loaded in this process.
@@ -91,22 +112,4 @@ class Exported:
         """
         from autotune.tvm_backend.export.generation import load_language
 
-        return load_language(self.folder / LIBRARY, self.report, threads)
-
-
-def load(folder: str | Path, threads: int = 0) -> LoadedModel | LanguageModel:
-    """Load what an export wrote into a folder: a language model, or any other. Imports TVM.
-
-    Args:
-        folder: The folder.
-        threads: How many threads the model uses; 0 for as many as it was exported for.
-
-    Raises:
-        BadInput: The folder has no exported model, or it cannot be loaded in this process.
-        DamagedFile: The library or its report is not what was written.
-        DiskProblem: The report cannot be read.
-        MachineProblem: Something that the library needs is missing here.
-    """
-    exported = Exported.open(folder)
-    is_language = exported.report.get("language") is not None
-    return exported.language_model(threads) if is_language else exported.load(threads)
+        return load_language(self.folder / LIBRARY, self.report, threads, check_weights=check_weights)

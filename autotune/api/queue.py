@@ -22,6 +22,7 @@ from autotune.commands.submit.publish import submit as submit_job
 from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
 from autotune.options import TuningOptions, declared
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.room import scratch_folder
 
 _POLL_S = 0.2
@@ -105,6 +106,15 @@ def _submit(model: str | Path | Any, keywords: SubmitKeywords) -> Job:
     root = open_workspace(Path(keywords.workspace))
     with _file(model) as path:
         spec = submit_job(root, load_config(root.config), Submission(path, keywords), keywords.progress)
+    return Job(root, root.job(spec.id, spec.name))
+
+
+def submit_program(program: Any, name: str, digest: ModelDigest, keywords: SubmitKeywords) -> Job:
+    """Submit what `torch.export.export` returned of a module of this name. Errors are those of `submit`."""
+    root = open_workspace(Path(keywords.workspace))
+    with _file(program) as path:
+        submission = Submission(path, keywords, origin=name, digest=digest)
+        spec = submit_job(root, load_config(root.config), submission, keywords.progress)
     return Job(root, root.job(spec.id, spec.name))
 
 

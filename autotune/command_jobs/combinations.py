@@ -28,7 +28,6 @@ __all__ = ["Combinations"]
 _MOST_LISTED = 1 << 20
 _MOST_PARTIAL = 1 << 22
 _MOST_NUMBERS = 1 << 26  # 512 MiB
-_PROBED = 4096
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,6 @@ _MOST_VALUES = 10_000
 _MOST_RESTRICTIONS = 256
 _LONGEST_TEXT = 4096
 _LARGEST = 2**53  # which a floating-point number has exactly, as do JSON and NumPy
-_DAY_S = 86400
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from autotune.errors import CommandMissing, InvalidData, StageTimeout, WorkerErr
 from autotune.processes.keeper import CommandLimits, Finished, Keeper
 from autotune.storage.trees import walk
 
-__all__ = ["Trial", "TrialSettings", "missing_program", "variables"]
+__all__ = ["CommandTrial", "TrialSettings", "missing_program", "variables"]
 
 # What a worker sets for itself; commands get a number of threads that fits their CPUs.
 _OWN_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -58,7 +58,7 @@ class TrialSettings:
 
 
 @dataclass(frozen=True)
-class Trial:
+class CommandTrial:
     """One combination of a space, in its folder."""
 
     definition: Definition

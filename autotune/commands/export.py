@@ -12,18 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from autotune import devices
-from autotune.commands.report import references
-from autotune.commands.report.references import title
-from autotune.commands.terminal import Json, OneJob, steps, tell, workspace_of
+from autotune.commands import references
+from autotune.commands.references import title
+from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.processes.messages import ExportRequest
 from autotune.regular_file import check_readable
+from autotune.storage import registry
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import in_use, read_spec
 from autotune.storage.locks import sole_writer
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import Quantisation
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
@@ -175,9 +177,8 @@ def _check_exportable(paths: JobPaths, spec: JobSpec, config: Config, source: bo
     if not device.exists:
         raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
     _check_drop(paths, spec)
-    if source and not device.is_local_cpu:
-        tuned_for = spec.board or spec.target_kind
-        raise BadInput(f"--source is for the CPUs of this machine; {paths.folder.name} was tuned for {tuned_for}")
+    if source and spec.target_kind != "llvm":
+        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {spec.target_kind}")
     if source and spec.entries:
         raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
     if spec.board:
@@ -203,6 +204,20 @@ def _check_output(output: Path, source: bool) -> None:
         )
     if changed:
         raise BadInput(f"{output / SOURCE / changed[0]} was edited or was not made by autotune; give a new folder")
+
+
+def registrable(paths: JobPaths) -> ModelDigest:
+    """Return the digest of the model of a job, by which programs find its library.
+
+    Raises:
+        BadInput: There is none, or they do not look for libraries of its kind.
+    """
+    spec = read_spec(paths)
+    if not devices.kind_of(spec).is_local_cpu:
+        raise BadInput(f"--register is for the CPUs of this machine; {paths.folder.name} was tuned for something else")
+    if spec.digest is None:
+        raise BadInput(f"{paths.folder.name} was submitted by an earlier version, without a digest; submit it again")
+    return spec.digest
 
 
 def report_text(report: Mapping[str, Any], output: str) -> str:
@@ -356,6 +371,9 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Write the library as soon as it is verified, and time nothing.")
     ] = False,
+    register: Annotated[
+        bool, typer.Option("--register", help="Let programs find the library by their model: autotune.onnxruntime.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compile the best kernels so far into a library, verify it against the model as submitted, and time both.
@@ -367,11 +385,14 @@ def command(
 
     workspace = workspace_of(context)
     config = load_config(workspace.config)
+    paths = select_one(workspace, job)
+    if register:
+        registrable(paths)  # before the minutes that an export takes
     with steps(as_json, lines=True) as step:
         report = export(
             workspace,
             config,
-            select_one(workspace, job),
+            paths,
             output,
             step,
             inputs or [],
@@ -380,3 +401,6 @@ def command(
             quick=quick,
         )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
+    if register:
+        registry.register(output, registrable(paths))
+        say(f"registered {output} for {report['model']}")

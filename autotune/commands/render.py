@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.commands import job_status
 from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
-from autotune.commands.report.references import Limit, title
+from autotune.commands.references import Limit, title
 from autotune.errors import one_line
 from autotune.plans.exploration import decision
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from autotune.commands.report.wall_time import Times
+    from autotune.commands.wall_time import Times
     from autotune.processes.messages import ImportAnswer
 
 

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.commands import job_status, render
+from autotune.commands import job_status, references, render, wall_time
 from autotune.commands.job_status import JobStatus, to_json
 from autotune.commands.jobs import no_jobs, select
-from autotune.commands.report import history, references, wall_time
+from autotune.commands.references import Limit
+from autotune.commands.report import history
 from autotune.commands.report.history import History, LatencyPoint, outlook
-from autotune.commands.report.references import Limit
 from autotune.commands.terminal import AnyJobs, Json, say, show, tell, workspace_of
 from autotune.errors import AutotuneError
 from autotune.storage.daemon_info import running_daemon

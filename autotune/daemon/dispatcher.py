@@ -14,7 +14,7 @@ from autotune.planning import policies
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner import Planner
-from autotune.planning.view import JobView, MachineResources, Plan, RunningView
+from autotune.planning.view import JobView, MachineResources, RunningView, StagePlan
 from autotune.planning.windows import Hours
 from autotune.reasons import Reason
 from autotune.storage.room import check_room
@@ -41,7 +41,7 @@ class Dispatcher:
     hours: Hours
     estimates: Estimates
     policy: str
-    plan: Plan = field(default_factory=lambda: Plan((), {}))
+    plan: StagePlan = field(default_factory=lambda: StagePlan((), {}))
     planner: Planner | None = None
     stalled: bool = False
     _outdated: bool = True  # whether something has changed that the last plan did not know
@@ -89,7 +89,7 @@ class Dispatcher:
         reason = Reason("no-node", detail=self.running.runner.trouble())
         running = self.running.views
         waiting = [job.id for job in self.queue.startable if ended(job.view(), running) is None]
-        self.plan = Plan((), dict.fromkeys(waiting, reason))
+        self.plan = StagePlan((), dict.fromkeys(waiting, reason))
         self._explained = True
         self.stalled = not waiting and not self.running
         return False
@@ -100,7 +100,7 @@ class Dispatcher:
             self.planner = Planner(machine, policies.get(self.policy), self.estimates)
         return self.planner
 
-    def _plan(self, planner: Planner, now: float) -> tuple[Plan, bool]:
+    def _plan(self, planner: Planner, now: float) -> tuple[StagePlan, bool]:
         """Plan with the last views of the jobs, of which a few are brought up to date each time.
 
         When a log grows that very many jobs share, to update all of them would take seconds. But a job that starts a

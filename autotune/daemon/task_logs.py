@@ -13,7 +13,7 @@ from weakref import WeakSet, WeakValueDictionary
 from autotune.errors import StorageError
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.trial_index import Entry
+from autotune.storage.trial_index import IndexEntry
 from autotune.storage.tuning_log import TuningLog
 
 # How many logs are looked at each time, besides those that are known to have grown.
@@ -77,7 +77,7 @@ class TaskLog:
         self.running_best = ()
         self._last_rounds.clear()
 
-    def _take_in(self, entries: list[Entry]) -> None:
+    def _take_in(self, entries: list[IndexEntry]) -> None:
         times = list(self.running_best)
         best = times[-1] if times else math.inf
         for entry in entries:

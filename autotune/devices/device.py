@@ -36,7 +36,7 @@ class Device(ABC):
         family: How the names of its kinds of devices begin.
         runtime: What TVM's runtime calls it.
         launches_graphs: Whether the kernels of a model may be launched on it as one graph.
-        is_local_cpu: Whether it is the CPUs of the machine that exports: only they run the C++ program and the source.
+        is_local_cpu: Whether it is the CPUs of the machine that exports: only they run the C++ program.
         runs_models: Whether this machine can run whole models on it, so that they are timed while a job runs.
         exists: Whether it is more than simulated: it takes its time by itself.
         has_model: Whether its jobs have a model, and each task a tensor program.

@@ -18,6 +18,8 @@ _EFFICIENT = 0.8  # of the capacity or clock of the fastest core; cores of the s
 _ROUNDING = 0.01  # a quota of 1.999 CPUs counts as 2 CPUs
 _TESTED = ("Linux", "x86_64")
 _OVERRIDE = "AUTOTUNE_UNTESTED_PLATFORM"
+_LISTS = ("flags", "Features")  # what the CPU can do, as x86 and Arm call it in /proc/cpuinfo
+_ARM_NUMBERS = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
 
 
 @dataclass(frozen=True)
@@ -276,21 +278,31 @@ def cpu_flags(root: Path = ROOT) -> frozenset[str]:
         lines = (root / "proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
-    return next((frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), frozenset())
+    listed = (line.partition(":")[2].split() for line in lines if line.startswith(_LISTS))
+    return next(map(frozenset, listed), frozenset())
 
 
 @lru_cache(maxsize=1)
-def cpu_model() -> str:
-    """Return the marketing name of the CPU with its family, model and stepping, such as `AMD EPYC 25/17/1`."""
+def cpu_model(root: Path = ROOT) -> str:
+    """Return the name of the CPU with the numbers by which its maker tells it from others.
+
+    They are its family, model and stepping on x86, as in `AMD EPYC 25/17/1`, and on Arm, where the kernel gives no
+    name, its maker, part, variant and revision.
+
+    Args:
+        root: The root of the file system; tests give another one.
+    """
     fields: dict[str, str] = {}
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in (root / "proc/cpuinfo").read_text().splitlines():
             key, _, value = line.partition(":")
             if not key.strip():
                 break
             fields[key.strip()] = value.strip()
     except OSError:
         return "unknown CPU"
+    if "CPU part" in fields:
+        return f"Arm CPU {'/'.join(fields.get(key, '?') for key in _ARM_NUMBERS)}"
     numbers = "/".join(fields.get(key, "?") for key in ("cpu family", "model", "stepping"))
     return f"{fields.get('model name', 'unknown CPU')} {numbers}"
 
@@ -298,8 +310,8 @@ def cpu_model() -> str:
 def check_platform() -> None:
     """Refuse a platform that autotune was never tested on.
 
-    TVM's wheels for Linux on aarch64 install, but nothing has shown that the kernels which autotune makes there are
-    right or fast.
+    Kernels for AArch64 were compiled on x86-64, and an emulator ran them. Nothing has shown whether TVM's wheels for
+    Linux on AArch64 work, and how fast the kernels are.
 
     Raises:
         MachineProblem: This is not Linux on x86-64, and the user has not said to go on regardless.

@@ -29,12 +29,6 @@ _TYPICAL_TRIALS = 1
 _MORE_IF_SLOW = 0.2
 
 
-def in_flight(job: JobView, running: Sequence[RunningView]) -> int:
-    """Return how many trials the rounds in flight will add: searches that run, and batches not yet measured."""
-    searching = sum(stage.count for stage in running if stage.id.job == job.id and stage.kind == "search")
-    return searching + sum(stage.candidates for stage in job.live_stages if stage.kind in ("build", "measure"))
-
-
 def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None, tried: int | None = None) -> int:
     """Return how many candidates the next search may propose; 0 if rounds in flight use the rest of the budget.
 

@@ -24,7 +24,7 @@ from autotune.planning.planned_job import PlannedJob
 from autotune.planning.planner_state import PlannerState
 from autotune.planning.policy import AGING_S, STAGE_ORDER, Policy, turn
 from autotune.planning.scheduler import Scheduler
-from autotune.planning.view import JobView, MachineResources, Plan, RunningView, StageId, measures_on_cpus
+from autotune.planning.view import JobView, MachineResources, RunningView, StageId, StagePlan, measures_on_cpus
 from autotune.reasons import Reason
 
 # Reasons why the planner starts no stage of a job: of thousands of jobs few different ones, so each is made once.
@@ -43,7 +43,7 @@ def plan(
     estimates: Estimates | None = None,
     now: float = 0.0,
     closes_at: float | None = None,
-) -> Plan:
+) -> StagePlan:
     """Choose the stages to start now.
 
     Args:
@@ -79,7 +79,7 @@ class Planner:
 
     def plan(
         self, jobs: Sequence[JobView], running: Sequence[RunningView], now: float = 0.0, closes_at: float | None = None
-    ) -> Plan:
+    ) -> StagePlan:
         """Choose the stages to start now, and say why the other jobs wait; see the function `plan`.
 
         A view that is the same object as in the last plan counts as unchanged. The stages that a plan starts count as
@@ -89,7 +89,7 @@ class Planner:
 
     def choose(
         self, jobs: Sequence[JobView], running: Sequence[RunningView], now: float = 0.0, closes_at: float | None = None
-    ) -> Plan:
+    ) -> StagePlan:
         """Choose the stages to start now, as `plan` does. The plan does not say why jobs wait, which `waits` does."""
         return self._plan(jobs, running, now, closes_at, dict)
 
@@ -100,13 +100,13 @@ class Planner:
         now: float,
         closes_at: float | None,
         waits_of: Callable[[], dict[int, Reason]],
-    ) -> Plan:
+    ) -> StagePlan:
         self._take_in(jobs, running)
         starts = self._scheduler.start_stages(now, closes_at)
         waits = waits_of()
         for start in starts:
             self._state.stage_ended(start.stage.id)
-        return Plan(tuple(starts), waits, self._scheduler.late)
+        return StagePlan(tuple(starts), waits, self._scheduler.late)
 
     def waits(self, now: float, running: Iterable[RunningView]) -> dict[int, Reason]:
         """Return for every job of the last plan that runs nothing what it waits for; the arguments as of `forecast`."""

@@ -87,7 +87,7 @@ class JobView:
         trials_per_round: The size of a full batch.
         patience: Rounds without enough improvement after which a task counts as converged; 0 for never.
         min_gain: The share by which the best time must fall within `patience` rounds.
-        priority: Jobs of a higher priority go first; see `urgency`.
+        priority: Jobs of a higher priority go first; see `policy.py`.
         submitted_at: When the job was submitted.
         served_at: When a stage of the job last started; before that, when the job was submitted.
         deadline: When the job should have ended; None for no deadline.
@@ -242,7 +242,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """What to start now.
 
     Attributes:

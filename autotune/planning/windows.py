@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, tzinfo
 
-from autotune.planning.view import Plan
+from autotune.planning.view import StagePlan
 from autotune.reasons import Reason
 
 # After this many windows the exact end does not matter.
@@ -94,7 +94,7 @@ class Hours:
         """Return when `seconds` have passed in which stages may start."""
         return self.window.after(now, seconds) if self.window else now + seconds
 
-    def explained(self, plan: Plan, now: float) -> Plan:
+    def explained(self, plan: StagePlan, now: float) -> StagePlan:
         """Return a plan made under `limit` in which the jobs whose stages would end too late wait for the window."""
         if self.window is None:
             return plan

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 ALIGNMENT = 64  # bytes: what kernels expect of a buffer
 _REPAIRS = 50  # of an order, at most
@@ -30,6 +31,56 @@ class BufferLife:
     bytes: int
     first: int
     last: int
+
+
+Tensor = TypeVar("Tensor", bound=Hashable)
+FOR_EVER = 1 << 60  # the number of a block that comes after all others
+
+
+class Lifetimes(Generic[Tensor]):
+    """When the memory of each tensor of a network is in use, as its blocks are read one after the other.
+
+    Several tensors may lie in one memory: that of the tensor that it was allocated for. What lies elsewhere, such as a
+    constant, is not known here.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: dict[Tensor, int] = {}
+        self._owner: dict[Tensor, Tensor] = {}
+        self._used: dict[Tensor, tuple[int, int]] = {}
+
+    def allocate(self, tensor: Tensor, bytes: int) -> None:
+        """Give a tensor memory of its own, of so many bytes."""
+        self._bytes[tensor] = bytes
+        self._owner[tensor] = tensor
+
+    def share(self, tensor: Tensor, other: Tensor) -> None:
+        """Let a tensor lie in the memory of another one, if that one's is known."""
+        if other in self._owner:
+            self._owner[tensor] = self._owner[other]
+
+    def use(self, tensor: Tensor, block: int) -> None:
+        """Note that a block reads or writes a tensor."""
+        owner = self._owner.get(tensor)
+        if owner is not None:
+            first, last = self._used.get(owner, (block, block))
+            self._used[owner] = min(first, block), max(last, block)
+
+    def owner(self, tensor: Tensor) -> Tensor | None:
+        """Return the tensor in whose memory another one lies; None if it lies elsewhere."""
+        return self._owner.get(tensor)
+
+    def lives(self, *, unused: bool = False) -> dict[Tensor, BufferLife]:
+        """Return when each memory is in use, by its tensor, in the order in which they were allocated.
+
+        Args:
+            unused: Whether those are returned, too, that nothing uses, as if the first block did.
+        """
+        return {
+            tensor: BufferLife(size, *self._used.get(tensor, (0, 0)))
+            for tensor, size in self._bytes.items()
+            if unused or tensor in self._used
+        }
 
 
 # In which order buffers are placed, lowest first.

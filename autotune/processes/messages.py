@@ -26,7 +26,8 @@ from autotune.options import Activations, AskedPrecision, Constant, InputSpec, P
 from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
-from autotune.storage.formats import Entry, KeptValue, Kind, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.formats import Entry, KeptValue, Kind, OpenBatch, ShapeBinding, TaskSpec, from_json, to_json
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.quantisation import Quantisation
 
 _CHUNK_BYTES = 65536
@@ -223,6 +224,8 @@ class ImportAnswer:
         own_error: how far its own runtime is from itself, at each set of shapes; empty if nothing was written.
         precision: what it is computed in.
         state: what it keeps from run to run.
+        open_batches: those that nobody gave a size.
+        digest: of its files; None if nothing was written.
     """
 
     target: dict[str, Any]
@@ -238,6 +241,8 @@ class ImportAnswer:
     own_error: tuple[float, ...] = ()
     precision: Precision = "fp32"
     state: tuple[KeptValue, ...] = ()
+    open_batches: tuple[OpenBatch, ...] = ()
+    digest: ModelDigest | None = None
 
 
 @dataclass(frozen=True)
@@ -335,29 +340,20 @@ class StepReporter(Protocol):
 
 @dataclass(frozen=True)
 class WorkFailed:
-    """An import or export has failed. `error` is the name of a class in `autotune.errors`."""
+    """An import or export has failed. `error` is the name of a class in `autotune.errors`.
+
+    `advised` is that of an `OpenShapes`.
+    """
 
     error: str
     message: str
+    advised: tuple[str, ...] = ()
 
 
 Message = (
-    RunStage
-    | KillStage
-    | StageBegan
-    | Ready
-    | Fatal
-    | StageReport
-    | ClusterNodes
-    | ImportRequest
-    | ImportAnswer
-    | ExportRequest
-    | ExportAnswer
-    | PlanRequest
-    | PlanAnswer
-    | ProgressStep
-    | WorkFailed
-)
+    RunStage | KillStage | StageBegan | Ready | Fatal | StageReport | ClusterNodes | ImportRequest | ImportAnswer
+    | ExportRequest | ExportAnswer | PlanRequest | PlanAnswer | ProgressStep | WorkFailed
+)  # fmt: skip
 
 _TYPES: dict[str, type[Message]] = {
     "run": RunStage,

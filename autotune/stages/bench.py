@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from autotune import devices
 from autotune.devices import Device
 from autotune.machine.disturbance import Quiet
 from autotune.plans.plan import Plan
 from autotune.processes.isolate import ItemResult, ResultKind, isolated
+from autotune.stages.context import StageContext
 from autotune.stages.guard import Guard
-from autotune.stages.stage import Stage
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, GpuNeeds
 from autotune.storage.paths import Workspace
@@ -77,7 +76,7 @@ class Bench(ABC):
             the stage works on.
     """
 
-    stage: Stage
+    stage: StageContext
 
     suspect: ClassVar[tuple[ResultKind, ...]] = ("error", "crash", "timeout")
     stays_fit: ClassVar[bool] = True
@@ -86,7 +85,7 @@ class Bench(ABC):
     @property
     def device(self) -> Device:
         """The half of the device that knows no TVM."""
-        return devices.of_job(self.stage.spec, self.stage.config)
+        return self.stage.job_device
 
     @classmethod
     @abstractmethod

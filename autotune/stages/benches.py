@@ -5,12 +5,12 @@ from __future__ import annotations
 from autotune import devices
 from autotune.devices import Board, CommandDevice, Cpu, Device, Gpu, Simulated
 from autotune.stages.bench import Bench
+from autotune.stages.context import StageContext
 from autotune.stages.on_board import BoardBench
 from autotune.stages.on_command import CommandBench
 from autotune.stages.on_cpu import CpuBench, OtherCpuBench
 from autotune.stages.on_gpu import GpuBench
 from autotune.stages.on_simulated import SimulatedBench
-from autotune.stages.stage import Stage
 
 BENCHES: dict[type[Device], type[Bench]] = {
     Cpu: CpuBench,
@@ -21,7 +21,7 @@ BENCHES: dict[type[Device], type[Bench]] = {
 }
 
 
-def bench_of(stage: Stage) -> Bench:
+def bench_of(stage: StageContext) -> Bench:
     """Return what a stage asks of the device that its job is for."""
     if stage.cross:
         return OtherCpuBench(stage)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.processes.isolate import isolated
-from autotune.stages.stage import Stage
+from autotune.stages.context import StageContext
 from autotune.storage.claim_outcomes import ClaimOutcome, ClaimOutcomes, Step, digest_of
 from autotune.storage.formats import Trial
 
@@ -33,7 +33,7 @@ class Doubtful:
         step: What is made of them.
     """
 
-    stage: Stage
+    stage: StageContext
     task: int
     step: Step
 

@@ -16,14 +16,15 @@ from typing import Any
 from autotune.errors import StorageError
 from autotune.machine.hardware import cpu_flags
 from autotune.stages import trial_features
+from autotune.stages.context import StageContext
 from autotune.stages.doubtful import Doubtful
-from autotune.stages.stage import Stage
 from autotune.storage import device_kind
 from autotune.storage.device_kind import DeviceKind, is_private, measured_on, target_keys
 from autotune.storage.formats import Candidate, TaskSpec, Trial, from_json, to_json
 from autotune.storage.paths import TaskLogPaths
-from autotune.storage.trial_index import Entry, by_time
+from autotune.storage.trial_index import IndexEntry, by_time
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.isa import most_operations
 
 _LOG = logging.getLogger("autotune.stages")
 # A task's first trials are known schedules, up to this number. Of claims for this kind of device so many are tried
@@ -31,11 +32,8 @@ _LOG = logging.getLogger("autotune.stages")
 _TRIED_FIRST = 16
 # The best trials of one log from elsewhere that the cost model learns from.
 _LEARNT_FROM = 256
-# What no device does: a call that takes less time, and more operations a second. A thread of a CPU multiplies and adds
-# bytes in tiles (AMX) or in vectors.
+# What no device does: a call that takes less time, and more operations a second.
 _SHORTEST_US = 0.01
-_TILE_OPERATIONS = 2048  # a cycle
-_VECTOR_OPERATIONS = 512
 _CLOCK_GHZ = 6.5
 _GPU_GFLOPS = 2e7
 
@@ -56,11 +54,11 @@ class _Log:
     here: bool
     near: bool
     log: TuningLog
-    timed: tuple[Entry, ...]
+    timed: tuple[IndexEntry, ...]
 
 
 def first_candidates(
-    stage: Stage, trials: Sequence[Trial], pending: Sequence[Candidate], excluded: Collection[str]
+    stage: StageContext, trials: Sequence[Trial], pending: Sequence[Candidate], excluded: Collection[str]
 ) -> list[Candidate]:
     """Return the best schedules known elsewhere that were not tried here, up to a batch.
 
@@ -82,7 +80,7 @@ def first_candidates(
     return claims + _rebuilt(stage, [log for log in logs if not log.here], seen, wanted)
 
 
-def _rebuilt(stage: Stage, logs: Iterable[_Log], seen: Collection[str], wanted: int) -> list[Candidate]:
+def _rebuilt(stage: StageContext, logs: Iterable[_Log], seen: Collection[str], wanted: int) -> list[Candidate]:
     """Return the best schedules of some logs that are not among those seen, up to a number."""
     if wanted <= 0:
         return []
@@ -99,7 +97,9 @@ def _rebuilt(stage: Stage, logs: Iterable[_Log], seen: Collection[str], wanted: 
     return list(candidates.values())
 
 
-def _rebuilt_apart(stage: Stage, trials: Sequence[Trial], seen: Collection[str]) -> Generator[Candidate, None, None]:
+def _rebuilt_apart(
+    stage: StageContext, trials: Sequence[Trial], seen: Collection[str]
+) -> Generator[Candidate, None, None]:
     """Yield the candidates of trials whose schedules fit, rebuilt in a process that they may end: TVM trusts them."""
     from autotune.tvm_backend.search.propose import rebuild
 
@@ -116,12 +116,12 @@ def _rebuilt_apart(stage: Stage, trials: Sequence[Trial], seen: Collection[str])
         yield from (from_json(Candidate, item) for _, rebuilt in runs for item in rebuilt)
 
 
-def has_trials(stage: Stage) -> bool:
+def has_trials(stage: StageContext) -> bool:
     """Return whether trials of the job's tasks are known from elsewhere."""
     return any(_logs(stage, stage.spec.tasks[task]) for task in stage.spec.tunable)
 
 
-def features_of_trials(stage: Stage, most: int) -> list[Any]:
+def features_of_trials(stage: StageContext, most: int) -> list[Any]:
     """Return features of the job's tasks with times that were measured elsewhere, up to about `most` trials.
 
     Times of one log are compared with each other only, so it does not matter that another device took them.
@@ -140,13 +140,13 @@ def features_of_trials(stage: Stage, most: int) -> list[Any]:
     return learnable
 
 
-def _logs(stage: Stage, task: TaskSpec) -> list[_Log]:
+def _logs(stage: StageContext, task: TaskSpec) -> list[_Log]:
     """Return what other folders know of a task, of each its timed trials, best first.
 
     Claims for this kind of device come first, then what was measured with this processor.
     """
     own = stage.spec.target_key
-    if is_private(own) or not stage.bench.device.exists:
+    if is_private(own) or not stage.job_device.exists:
         return []
     logs = []
     for key in target_keys(stage.workspace):
@@ -161,7 +161,7 @@ def _logs(stage: Stage, task: TaskSpec) -> list[_Log]:
     return sorted(logs, key=lambda log: (not log.here, not log.near, -len(log.timed)))
 
 
-def _possible(stage: Stage, task: TaskSpec, claims: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def _possible(stage: StageContext, task: TaskSpec, claims: tuple[IndexEntry, ...]) -> tuple[IndexEntry, ...]:
     """Return the claims that a device of this kind can meet, and say which ones it cannot."""
     least_us = _least_us(stage, task)
     possible = tuple(entry for entry in claims if (entry.median_us or 0.0) >= least_us)
@@ -173,15 +173,14 @@ def _possible(stage: Stage, task: TaskSpec, claims: tuple[Entry, ...]) -> tuple[
     return possible
 
 
-def _least_us(stage: Stage, task: TaskSpec) -> float:
+def _least_us(stage: StageContext, task: TaskSpec) -> float:
     """Return a time that no kernel of a task undercuts on a device of the job's kind."""
-    operations = _VECTOR_OPERATIONS if "amx_tile" not in cpu_flags() else _TILE_OPERATIONS
-    cpu_gflops = operations * _CLOCK_GHZ * int(stage.spec.target.get("num-cores", 1))
+    cpu_gflops = most_operations(cpu_flags()) * _CLOCK_GHZ * int(stage.spec.target.get("num-cores", 1))
     gflops = cpu_gflops if stage.spec.target_kind == "llvm" else _GPU_GFLOPS
     return max(_SHORTEST_US, task.gflop / gflops * 1e6)
 
 
-def _timed(log: TuningLog) -> tuple[Entry, ...]:
+def _timed(log: TuningLog) -> tuple[IndexEntry, ...]:
     """Return the trials of a log that have a time, fastest first; none where it cannot be read."""
     with suppress(StorageError):
         return tuple(by_time(log.entries()))
@@ -192,6 +191,6 @@ def _kind_of(key: str, kind: DeviceKind | None) -> str:
     return str(kind.target["kind"]) if kind is not None else measured_on(key).partition("-")[0]
 
 
-def _is_near(stage: Stage, kind: DeviceKind | None) -> bool:
+def _is_near(stage: StageContext, kind: DeviceKind | None) -> bool:
     own = device_kind.read(stage.workspace, stage.spec.target_key)
     return None not in (own, kind) and (own.target, own.device) == (kind.target, kind.device)  # type: ignore[union-attr]

@@ -17,7 +17,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.plans.plan import Plan
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.processes.keeper import Keeper
-from autotune.stages import search
+from autotune.stages import proposals
 from autotune.stages.bench import Bench, OpenDevice, Timer
 from autotune.stages.guard import Guard, Watch
 from autotune.storage.confirmation import EntryTimes
@@ -27,12 +27,12 @@ from autotune.storage.job_files import is_own
 from autotune.storage.paths import Workspace
 from autotune.storage.room import check_executable, scratch_folder
 from autotune.storage.seals import digest, file_digest
-from autotune.storage.trees import Entry, walk
+from autotune.storage.trees import TreeEntry, walk
 from autotune.storage.tuning_log import TuningLog, trials_to_learn_from
 
 if TYPE_CHECKING:
     from autotune.command_jobs.combinations import Combinations
-    from autotune.command_jobs.trial import Trial, TrialSettings
+    from autotune.command_jobs.trial import CommandTrial, TrialSettings
     from autotune.strategies.space import Measured
     from autotune.tvm_backend.kernels.verify import Reference
 
@@ -125,7 +125,7 @@ class CommandBench(Bench):
             item.configuration for item in first_valid(view, self._known_elsewhere(trials), self.stage.count)
         ]
         view = replace(view, pending=view.pending.union(tried_first))
-        strategy = strategies.get(self.stage.spec.strategy)(view, search.seed_of(self.stage))
+        strategy = strategies.get(self.stage.spec.strategy)(view, proposals.seed_of(self.stage))
         settings = self.stage.config.search
         sampler = samplers.make(self.stage.spec.sampler, settings.epsilon, settings.synthesis)
         batch = tried_first + strategy.propose(self.stage.count - len(tried_first), sampler)
@@ -174,19 +174,19 @@ class CommandBench(Bench):
 
         return build
 
-    def trial(self, candidate: Candidate, folder: Path, keeper: Keeper) -> Trial:
+    def trial(self, candidate: Candidate, folder: Path, keeper: Keeper) -> CommandTrial:
         """Return what runs the commands for a candidate.
 
         Raises:
             WorkerError: Its values are not a combination of the space.
         """
-        from autotune.command_jobs.trial import Trial
+        from autotune.command_jobs.trial import CommandTrial
 
         configuration = self._configuration(candidate.trace)
         if configuration is None or self._hash(configuration) != candidate.hash:
             raise WorkerError("its values are not a combination of the space")
         values = self.combinations.values(configuration)
-        return Trial(self.combinations.definition, values, folder, self._settings, keeper)
+        return CommandTrial(self.combinations.definition, values, folder, self._settings, keeper)
 
     @property
     def _settings(self) -> TrialSettings:
@@ -266,7 +266,7 @@ class CommandBench(Bench):
         return len(self.stage.log().entries())
 
 
-def _content(entry: Entry) -> bytes:
+def _content(entry: TreeEntry) -> bytes:
     """Return a digest of what a file holds, or where a link leads; nothing of all others."""
     if stat.S_ISREG(entry.status.st_mode):
         return file_digest(entry.name, entry.parent)
@@ -283,16 +283,16 @@ class _OpenMachine:
         self._keeper = keeper
 
     def time(self, candidate: Candidate, best_us: float | None) -> list[float]:
-        """Measure a candidate; see `Trial.measure`."""
+        """Measure a candidate; see `CommandTrial.measure`."""
         return self._trial(candidate).measure(best_us)
 
     def verify(self, candidate: Candidate) -> float:
-        """Run the check command; see `Trial.check`."""
+        """Run the check command; see `CommandTrial.check`."""
         if not self._bench.stage.config.measure.verify:
             return 0.0
         started = time.perf_counter()
         self._trial(candidate).check()
         return time.perf_counter() - started
 
-    def _trial(self, candidate: Candidate) -> Trial:
+    def _trial(self, candidate: Candidate) -> CommandTrial:
         return self._bench.trial(candidate, self._bench.stage.artifacts / candidate.library, self._keeper)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.stages.context import StageContext
 from autotune.stages.doubtful import Doubtful
-from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Trial
 
@@ -49,7 +49,7 @@ class TrialFeatures:
         return [rows for rows, _ in usable], [value for _, value in usable]
 
 
-def of_task(stage: Stage, task: int, trials: Sequence[Trial], elsewhere: Path | None = None) -> TrialFeatures:
+def of_task(stage: StageContext, task: int, trials: Sequence[Trial], elsewhere: Path | None = None) -> TrialFeatures:
     """Return the features of a task's trials. Those that are missing in the file are extracted and added to it.
 
     Args:
@@ -80,7 +80,7 @@ def _features(trials: Sequence[Trial], rows: Mapping[str, Any]) -> TrialFeatures
     return TrialFeatures(hashes, [rows[hash] for hash in hashes], [trial.median_us or 0.0 for trial in trials])
 
 
-def _extracted(stage: Stage, task: int, trials: Sequence[Trial], doubtful: bool) -> dict[str, Any]:
+def _extracted(stage: StageContext, task: int, trials: Sequence[Trial], doubtful: bool) -> dict[str, Any]:
     """Return the rows of trials by hash. Those whose schedules fail, or have to wait for the next stage, have none.
 
     Args:
@@ -105,7 +105,7 @@ def _ended_its_build(trial: Trial) -> bool:
     return trial.failure is not None and trial.failure.stage == "build" and trial.failure.kind != "error"
 
 
-def _isolated_rows(stage: Stage, task: int, extractor: Any, trials: Sequence[Trial]) -> dict[str, Any]:
+def _isolated_rows(stage: StageContext, task: int, extractor: Any, trials: Sequence[Trial]) -> dict[str, Any]:
     """Extract features in another process, since a schedule may crash or hang it. Such a trial has no rows."""
     import numpy as np
 
@@ -118,7 +118,7 @@ def _isolated_rows(stage: Stage, task: int, extractor: Any, trials: Sequence[Tri
     return {hash: np.array(value, np.float32).reshape(len(value), WIDTH) for _, (hash, value) in runs}
 
 
-def of_other_jobs(stage: Stage, most: int) -> list[TrialFeatures]:
+def of_other_jobs(stage: StageContext, most: int) -> list[TrialFeatures]:
     """Return features of tasks that this job does not have, on the same kind of device, the newest first.
 
     Args:

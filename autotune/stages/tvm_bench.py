@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.plans.plan import Plan
-from autotune.stages import search, train
+from autotune.stages import cost_model_file, proposals
 from autotune.stages.bench import Bench
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate
@@ -76,7 +76,7 @@ class TvmBench(Bench):
     def propose(
         self, pending: Sequence[Candidate], excluded: Collection[str]
     ) -> tuple[list[Candidate], dict[str, int]]:
-        return search.propose(self.stage, pending, excluded)
+        return proposals.propose(self.stage, pending, excluded)
 
     def builder(self) -> Callable[[Candidate], str]:
         from autotune.tvm_backend.kernels.compile import build_candidate
@@ -134,4 +134,4 @@ class TvmBench(Bench):
         return compare_early(self.stage.paths, self.stage.spec, libraries, reference, self._threads)
 
     def learn(self) -> int:
-        return train.update_model(self.stage)
+        return cost_model_file.update_model(self.stage)

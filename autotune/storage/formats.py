@@ -19,6 +19,7 @@ from autotune.options import InputSpec, JobOptions, Precision
 from autotune.reasons import Reason, used_parameters
 from autotune.schema import moment, number, positive, whole_number
 from autotune.storage.atomic import publish_json, read_versioned_json
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.quantisation import Quantisation
 
 Kind = Literal["search", "build", "measure", "train", "choose", "compile", "confirm"]
@@ -84,6 +85,18 @@ class KeptValue:
     first: Annotated[float, number()]
 
 
+@dataclass(frozen=True)
+class OpenBatch:
+    """An open batch of an input that nobody gave a size, so that it was taken as 1.
+
+    `dim` is its name in the file; empty if it has none. `shape` is that of the input with it.
+    """
+
+    input: str
+    dim: str
+    shape: tuple[Annotated[int, whole_number(0)], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(JobOptions):
     """What was submitted: the options, with what was left out filled in, and what was read of the model.
@@ -95,7 +108,8 @@ class JobSpec(JobOptions):
     in its logs stand for. `quantisation` says what quantising the model cost, if `submit` did it: the job's copy of the
     model is quantised then. `own_error` says for each set of shapes how far the outputs of the model's own runtime are
     from each other, relative to the largest value: without optimisations, on other threads, for inputs that differ in
-    the last bit. `state` is what the model keeps from run to run.
+    the last bit. `state` is what the model keeps from run to run. `open_batches` are those that were taken as 1; its
+    shapes say so as if that had been given. `digest` is that of the files as submitted.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -124,6 +138,8 @@ class JobSpec(JobOptions):
     quantisation: Quantisation | None = None
     own_error: tuple[Annotated[float, number(0.0)], ...] = ()
     state: tuple[KeptValue, ...] = ()
+    open_batches: tuple[OpenBatch, ...] = ()
+    digest: ModelDigest | None = None
     seal: str = ""
 
     @property

@@ -39,6 +39,7 @@ WORKSPACE/
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
     daemon.log, worker-KIND.log    text for people; with .1 at the end what was there before
 ~/.local/state/autotune/seal.key   this user's key; see `seals.py`
+~/.local/share/autotune/libraries/ where this user's registered exports are; see `registry.py`
 """
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ def seal_keys() -> tuple[Path, Path]:
     """Return where this user's key may be: in the home folder, and where that cannot be written to."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(home, "autotune", "seal.key"), Path(tempfile.gettempdir(), f"autotune-{os.geteuid()}-seal.key")
+
+
+def registry_folder() -> Path:
+    """Return the folder in which this user's registered exports are listed."""
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(home, "autotune", "libraries")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

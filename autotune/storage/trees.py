@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Entry", "discard_tree", "remove_tree", "walk"]
+__all__ = ["TreeEntry", "discard_tree", "remove_tree", "walk"]
 
 _LOG = logging.getLogger("autotune.storage")
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Entry:
+class TreeEntry:
     """Something in a tree, as a walk meets it.
 
     Attributes:
@@ -48,11 +48,11 @@ class _Level:
     """A folder that a walk is in: what is left to visit there, last first, and how its parent calls it."""
 
     left: list[str]
-    entry: Entry | None
+    entry: TreeEntry | None
     status: os.stat_result
 
 
-def walk(top: Path, *, unlock: bool = False) -> Iterator[Entry]:
+def walk(top: Path, *, unlock: bool = False) -> Iterator[TreeEntry]:
     """Yield everything in a folder in the order of names, each folder behind what is in it.
 
     Args:
@@ -90,7 +90,7 @@ def walk(top: Path, *, unlock: bool = False) -> Iterator[Entry]:
             levels.pop()
             if level.entry is not None:
                 current = _moved(current, _left(current, levels[-1].status))
-                yield Entry(current, level.entry.name, level.entry.depth, level.entry.status)
+                yield TreeEntry(current, level.entry.name, level.entry.depth, level.entry.status)
     finally:
         os.close(current)
 
@@ -135,14 +135,14 @@ def _names(folder: int) -> list[str]:
     return sorted(os.listdir(folder), reverse=True)
 
 
-def _entry(folder: int, name: str, depth: int) -> Entry | None:
+def _entry(folder: int, name: str, depth: int) -> TreeEntry | None:
     try:
-        return Entry(folder, name, depth, os.stat(name, dir_fd=folder, follow_symlinks=False))
+        return TreeEntry(folder, name, depth, os.stat(name, dir_fd=folder, follow_symlinks=False))
     except FileNotFoundError:  # somebody has just deleted it
         return None
 
 
-def _entered(entry: Entry, unlock: bool) -> int:
+def _entered(entry: TreeEntry, unlock: bool) -> int:
     if unlock:
         _unlock(entry.status, entry.name, entry.parent)
     return os.open(entry.name, _FLAGS, dir_fd=entry.parent)

@@ -31,7 +31,7 @@ from autotune.storage.formats import Failure
 from autotune.storage.log_lines import Position
 from autotune.storage.record_log import Seal
 
-__all__ = ["Entry", "append", "by_time", "entry_of", "last_seal", "publish", "read"]
+__all__ = ["IndexEntry", "append", "by_time", "entry_of", "last_seal", "publish", "read"]
 
 _MAGIC = b"autotune-index-1"
 # The hash; median in us, NaN for a failed trial; when; round; end, length and checksum of the record; CRC-32 of the
@@ -43,7 +43,7 @@ _DISTURBED = 2
 _LONGEST_HASH = 16
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A trial without its schedule, and where its record is.
 
     Attributes:
@@ -83,7 +83,7 @@ class Entry(NamedTuple):
         return self.job_crc32 == zlib.crc32(job.encode())
 
 
-def by_time(entries: Iterable[Entry]) -> list[Entry]:
+def by_time(entries: Iterable[IndexEntry]) -> list[IndexEntry]:
     """Return the trials that have a time, fastest first; of equal ones the older first."""
     return sorted((entry for entry in entries if entry.median_us), key=lambda entry: entry.median_us or 0.0)
 
@@ -106,7 +106,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 _TEXT_AT = 9  # behind the checksum
 
 
-def entry_of(line: bytes, position: Position) -> Entry | None:
+def entry_of(line: bytes, position: Position) -> IndexEntry | None:
     """Return the entry of a line of a tuning log; None if it holds no trial.
 
     Args:
@@ -120,10 +120,10 @@ def entry_of(line: bytes, position: Position) -> Entry | None:
     crc32 = zlib.crc32(record.job.encode(errors="replace"))
     disturbed = bool(record.disturbed)
     median_us = statistics.median(record.times_us) if record.times_us else None
-    return Entry(record.hash, median_us, record.at, record.round, crc32, disturbed, *position)
+    return IndexEntry(record.hash, median_us, record.at, record.round, crc32, disturbed, *position)
 
 
-def read(path: Path) -> tuple[list[Entry], Seal] | None:
+def read(path: Path) -> tuple[list[IndexEntry], Seal] | None:
     """Read an index.
 
     Returns:
@@ -158,11 +158,11 @@ def _are_chained(rows: memoryview) -> bool:
     return True
 
 
-def _entry(row: tuple[bytes, float, float, int, int, int, int, int, int, int, int, int]) -> Entry:
+def _entry(row: tuple[bytes, float, float, int, int, int, int, int, int, int, int, int]) -> IndexEntry:
     hash, middle, moment, round, end, length, checksum, job, flags, _, _, _ = row
     name = hash.rstrip(b"\0").decode("ascii")
     median_us = middle if middle > 0 else None  # NaN is not
-    return Entry(name, median_us, moment, round, job, bool(flags & _DISTURBED), end, length, checksum)
+    return IndexEntry(name, median_us, moment, round, job, bool(flags & _DISTURBED), end, length, checksum)
 
 
 def _seal(row: bytes | memoryview) -> Seal:
@@ -200,7 +200,7 @@ def _chain(row: bytes) -> int:
     return int(_CHAIN.unpack_from(row, _BODY.size)[0])
 
 
-def append(path: Path, entries: Iterable[Entry], before: Seal, after: Seal) -> bool:
+def append(path: Path, entries: Iterable[IndexEntry], before: Seal, after: Seal) -> bool:
     """Add rows to an index that fits the log as it was before these records.
 
     Returns:
@@ -222,13 +222,13 @@ def append(path: Path, entries: Iterable[Entry], before: Seal, after: Seal) -> b
     return True
 
 
-def publish(path: Path, entries: Iterable[Entry], seal: Seal) -> None:
+def publish(path: Path, entries: Iterable[IndexEntry], seal: Seal) -> None:
     """Replace an index. An error is ignored, for the log says all; so is a trial that does not fit a row."""
     with suppress(AutotuneError, struct.error, ValueError):
         publish_bytes(path, _MAGIC + _rows(entries, seal, 0))
 
 
-def _rows(entries: Iterable[Entry], seal: Seal, state: int) -> bytes:
+def _rows(entries: Iterable[IndexEntry], seal: Seal, state: int) -> bytes:
     rows = bytearray()
     for entry in entries:
         body = _body(entry, seal)
@@ -237,7 +237,7 @@ def _rows(entries: Iterable[Entry], seal: Seal, state: int) -> bytes:
     return bytes(rows)
 
 
-def _body(entry: Entry, seal: Seal) -> bytes:
+def _body(entry: IndexEntry, seal: Seal) -> bytes:
     hash = entry.hash.encode("ascii")
     if len(hash) > _LONGEST_HASH or b"\0" in hash:
         raise ValueError("the hash does not fit a row")

@@ -19,7 +19,7 @@ from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.log_lines import START, Position, decode_line
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.record_log import RecordLog, Seal, Transaction
-from autotune.storage.trial_index import Entry, by_time
+from autotune.storage.trial_index import IndexEntry, by_time
 
 FORMAT = ("autotune-trials", 1)
 # Up to so many trials of a task are all used; of more, half as many of the best, and as many of the others.
@@ -32,7 +32,7 @@ class NewEntries(NamedTuple):
     `restarted` means that the log has changed before that: they are all there are, and replace the earlier ones.
     """
 
-    entries: list[Entry]
+    entries: list[IndexEntry]
     restarted: bool
 
 
@@ -53,7 +53,7 @@ class TuningLog:
         self._index_is_whole = False  # whether every row of the index is known to be as it was written
         self._position = START
         self._hashes: set[str] = set()
-        self._entries: list[Entry] | None = None  # None until somebody asks
+        self._entries: list[IndexEntry] | None = None  # None until somebody asks
         self._trials: dict[str, Trial] = {}
         self._decoded = 0  # the number of entries whose trials are in `_trials`, or could not be read
 
@@ -78,7 +78,7 @@ class TuningLog:
             self._entries += new
         return NewEntries(new, restarted=False)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[IndexEntry]:
         """Return what planning needs of all trials, oldest first. That is much less work than `trials`.
 
         Raises:
@@ -98,7 +98,7 @@ class TuningLog:
         self._decoded = len(entries)
         return list(self._trials.values())
 
-    def _kept(self) -> list[Entry]:
+    def _kept(self) -> list[IndexEntry]:
         if self._entries is None:
             self._begin_again()
             self._entries = []
@@ -113,7 +113,7 @@ class TuningLog:
         if self._entries is not None:
             self._entries = []
 
-    def _without_repeats(self, entries: Iterable[Entry]) -> list[Entry]:
+    def _without_repeats(self, entries: Iterable[IndexEntry]) -> list[IndexEntry]:
         """Return the entries whose trials were not there before, and take note of them."""
         new = []
         for entry in entries:
@@ -122,7 +122,7 @@ class TuningLog:
                 new.append(entry)
         return new
 
-    def _from_index(self) -> list[Entry]:
+    def _from_index(self) -> list[IndexEntry]:
         """Return the entries of the index, if it fits the log."""
         self._index_is_whole = False
         index = trial_index.read(self._index)
@@ -134,7 +134,7 @@ class TuningLog:
         self._index_is_whole = True
         return entries
 
-    def trials_of(self, entries: Iterable[Entry]) -> list[Trial]:
+    def trials_of(self, entries: Iterable[IndexEntry]) -> list[Trial]:
         """Return the trials of entries of this log, with their schedules; without those whose record is gone.
 
         Raises:
@@ -200,7 +200,7 @@ def _fits(log: RecordLog, seal: Seal, position: Position) -> bool:
     return (now == seal or has_grown) and log.has(position)
 
 
-def _trial_at(descriptor: int, entry: Entry) -> Trial | None:
+def _trial_at(descriptor: int, entry: IndexEntry) -> Trial | None:
     line = os.pread(descriptor, entry.length, entry.end - entry.length)
     record = decode_line(line) if len(line) == entry.length else None
     trial = None if record is None else _trial(record)
@@ -224,7 +224,7 @@ def trials_to_learn_from(log: TuningLog, most: int = MOST) -> list[Trial]:
     return log.trials() if len(entries) <= most else log.trials_of(chosen(entries, most))
 
 
-def chosen(entries: Sequence[Entry], most: int) -> list[Entry]:
+def chosen(entries: Sequence[IndexEntry], most: int) -> list[IndexEntry]:
     """Return the half of `most` that is fastest, and as many of the others, evenly spread; in their order."""
     best = {entry.hash for entry in by_time(entries)[: most // 2]}
     others = [entry for entry in entries if entry.hash not in best]

@@ -114,13 +114,13 @@ class DeviceContract:
         assert bench.fitness_key == job.stage("measure").bench.fitness_key
 
     def test_a_round_ends_with_a_time_for_every_candidate(self, job: DeviceJob) -> None:
-        bench = self.built(job)
-        candidates = bench.stage.file.candidates
+        candidates = self.built(job).stage.file.candidates
         assert len({candidate.hash for candidate in candidates}) == len(candidates) > 1
         assert [candidate.failure for candidate in candidates] == [None] * len(candidates)
-        told = measure.run(bench.stage)
+        stage = job.stage("measure")
+        told = measure.run(stage)
         assert (told["measured"], told["failed"]) == (len(candidates), 0)
-        times = {trial.hash: trial.median_us or 0.0 for trial in bench.stage.log().trials()}
+        times = {trial.hash: trial.median_us or 0.0 for trial in stage.log().trials()}
         assert set(times) == {candidate.hash for candidate in candidates}
         assert min(times.values()) > 0
 

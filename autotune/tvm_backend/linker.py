@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.tvm_backend.isa import architecture_of
+
 LINKERS = ("ld", "gcc", "cc", "clang")
 _HERE = platform.machine()
-_SAME = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 
 
 def find_linker() -> str | None:
@@ -19,8 +20,8 @@ def find_linker() -> str | None:
 
 def architecture(triple: str) -> str:
     """Return the architecture of a target's triple, such as `aarch64` of `aarch64-linux-gnu`. Empty: that here."""
-    first = triple.partition("-")[0] or _HERE
-    return _SAME.get(first, first)
+    listed = architecture_of(triple or _HERE)
+    return listed.name if listed is not None else triple.partition("-")[0] or _HERE
 
 
 def cross_linkers(arch: str) -> list[list[str]]:

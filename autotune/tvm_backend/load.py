@@ -16,10 +16,12 @@ from importlib import metadata
 
 from autotune.errors import MachineProblem, UnsupportedVersion
 from autotune.tvm_backend.cuda import compiler, runtime
+from autotune.tvm_backend.isa import architecture_of
 from autotune.version import TESTED_TVM
 
 _PACKAGES = ("tvm", "tvm_ffi")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
+_OF_OTHERS = {True: "arm_cpu", False: "x86"}  # by whether it is Arm of 32 bits; on others nothing uses them
 _CUDA_INTRINSICS = ("cuda", "dot_product_common")
 
 
@@ -72,7 +74,14 @@ def _version(package: str) -> str | None:
 # What search, build, measure and train import, or what imports it.
 _OF_STAGES = tuple(
     f"autotune.tvm_backend.{name}"
-    for name in ("kernels.compile", "kernels.probe", "search.cost_model", "search.evolutionary", "search.propose")
+    for name in (
+        "target",
+        "kernels.compile",
+        "kernels.probe",
+        "search.cost_model",
+        "search.evolutionary",
+        "search.propose",
+    )
 )
 
 
@@ -119,11 +128,10 @@ def _load(target_kind: str) -> None:
 
 def _register() -> None:
     """Register what programs and the traces of their schedules name."""
-    from autotune.tvm_backend.bfloat16 import instructions
-    from autotune.tvm_backend.integer import intrinsics, packed_dots, packed_schedule, schedules
+    from autotune.tvm_backend.intrinsics import dots, packed_dots, packed_schedule, schedules
     from autotune.tvm_backend.vector_math import registry
 
-    for module in (registry, schedules, intrinsics, instructions, packed_dots, packed_schedule):
+    for module in (registry, schedules, dots, packed_dots, packed_schedule):
         module.register()
 
 
@@ -203,7 +211,8 @@ def _cpu_intrinsics(tvm: types.ModuleType) -> str:
 
 
 def _intrinsics_of(triple: str) -> str:
-    return "arm_cpu" if triple.startswith(("aarch64", "arm")) else "x86"
+    architecture = architecture_of(triple)
+    return architecture.intrinsics if architecture is not None else _OF_OTHERS[triple.startswith("arm")]
 
 
 def load_for_tuning(target_kind: str, triples: Iterable[str] = ()) -> None:

@@ -47,6 +47,7 @@ from autotune.tvm_backend.graph.row_operators import name_layer_norms, replace_r
 from autotune.tvm_backend.graph.run_order import order_kernels
 from autotune.tvm_backend.graph.signals import signals_as_images
 from autotune.tvm_backend.graph.unread_pixels import drop_unread_pixels
+from autotune.tvm_backend.isa.choice import vector_registers
 from autotune.tvm_backend.operators.packed_weights import for_target
 from autotune.tvm_backend.operators.winograd import winograd_pays
 from autotune.tvm_backend.packing.bfloat16_network import bfloat16_kernels
@@ -54,7 +55,6 @@ from autotune.tvm_backend.packing.blocked_images import pack_layouts
 from autotune.tvm_backend.packing.integer_network import integer_kernels
 from autotune.tvm_backend.packing.matrices import pack_products
 from autotune.tvm_backend.packing.recurrent_layers import pack_recurrent_layers
-from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import IRModule, Pass, Target
 
 _CUDA_GRAPH = "relax.backend.use_cuda_graph"

@@ -13,10 +13,11 @@ from autotune.device_settings import BoardSettings
 from autotune.devices import Board, Device, for_target
 from autotune.errors import BadTarget, InvalidData, first_line
 from autotune.machine.gpus import cuda_devices
-from autotune.machine.hardware import cpu_flags
 from autotune.options import Precision
 from autotune.settings import NAMED_TARGETS
 from autotune.storage.formats import SIMULATED
+from autotune.tvm_backend.isa.values import Elements
+from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.load import load_intrinsics
 from autotune.tvm_backend.types import Target
 
@@ -87,6 +88,7 @@ def resolve_target(text: str, threads: int, board: str = "") -> ResolvedTarget:
         _check_board(text, given)
         device: Device = Board(given, settings=BoardSettings(key=board))
     else:
+        _check_here(text, given)
         device = for_target(_cpu(given, threads) if given["kind"] == "llvm" else _cuda(given, threads))
     complete = dict(device.target)
     try:
@@ -136,6 +138,16 @@ def _check_board(text: str, given: dict[str, Any]) -> None:
         raise BadTarget(f"target {text!r}: give num-cores, the number of threads that the board runs on")
 
 
+def _check_here(text: str, given: dict[str, Any]) -> None:
+    """Refuse a target whose code another machine would have to run."""
+    other = architecture(str(given.get("mtriple") or ""))
+    if given["kind"] == "llvm" and other != architecture(""):
+        raise BadTarget(
+            f"target {text!r}: this machine is {architecture('')}, and cannot run code for {other}; name boards that"
+            ' can in autotune.toml, as a section [devices.NAME] with kind = "rpc", and submit with --target NAME'
+        )
+
+
 def _parse(text: str) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):
         kind, *options = text.split() or [""]
@@ -171,76 +183,25 @@ def _unnamed_sets(here: Mapping[str, Any]) -> list[str]:
     LLVM takes a virtual machine that hides some features for an older CPU.
     """
     import tvm
-    from tvm.target import codegen
 
-    target = tvm.target.Target({"kind": "llvm", **here})
-    flags = cpu_flags()
-    present = [name for name, flag in _PRODUCT_SETS.items() if flag in flags]
-    return [f"+{name}" for name in present if not codegen.llvm_cpu_has_features(name, target)]
+    from autotune.tvm_backend.isa.choice import unnamed_features
 
-
-def vector_registers(target: Target) -> tuple[int, int]:
-    """Return how many 32-bit elements a vector register has, and how many such registers a core has.
-
-    A thread of a GPU has 255 registers of one element.
-    """
-    from tvm.target import codegen
-
-    if str(target.kind) != "llvm":
-        return 1, 255
-    triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
-    if triple.startswith(("aarch64", "arm64")):
-        return 4, 32
-    widths = (("avx512f", (16, 32)), ("avx", (8, 16)))
-    return next((registers for name, registers in widths if codegen.llvm_cpu_has_features(name, target)), (4, 16))
-
-
-# Sets of instructions that compiled code uses without being asked to: as LLVM calls them, and as the kernel does.
-_INSTRUCTION_SETS = {
-    "sse4.2": "sse4_2",
-    "avx": "avx",
-    "avx2": "avx2",
-    "fma": "fma",
-    "f16c": "f16c",
-    "bmi2": "bmi2",
-    "avx512f": "avx512f",
-    "avx512bw": "avx512bw",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512fp16": "avx512_fp16",
-}
-
-
-# Sets that kernels of integers ask for, and those that kernels of bfloat16 do.
-_TILE_SET = {"amx-tile": "amx_tile"}
-_INTEGER_SETS = {
-    "avx512vnni": "avx512_vnni",
-    "avx512vbmi": "avx512vbmi",
-    "avxvnni": "avx_vnni",
-    **_TILE_SET,
-    "amx-int8": "amx_int8",
-}
-_BFLOAT16_SETS = {"avx512bf16": "avx512_bf16", **_TILE_SET, "amx-bf16": "amx_bf16"}
-_PRODUCT_SETS = {**_INTEGER_SETS, **_BFLOAT16_SETS}
+    return [f"+{name}" for name in unnamed_features(tvm.target.Target({"kind": "llvm", **here}))]
 
 
 def instructions(description: Mapping[str, Any], *, integers: bool, bfloat16: bool = False) -> list[str]:
-    """Return the sets of instructions that code for the CPU of a target may use, as `cpu_flags` names them.
+    """Return the sets of instructions that code for the CPU of a target may use, as the system lists them.
 
     Args:
         description: The target.
         integers: Whether the code has integer kernels.
         bfloat16: Whether it has kernels for bfloat16.
     """
-    from tvm.target import codegen
+    from autotune.tvm_backend.isa.choice import used_features
 
-    sets = {
-        **_INSTRUCTION_SETS,
-        **(_INTEGER_SETS if integers else {}),
-        **(_BFLOAT16_SETS if bfloat16 else {}),
-    }
+    asked: dict[Elements, bool] = {"integers": integers, "bfloat16": bfloat16}
     target = tvm_target(description if description["kind"] == "llvm" else description["host"])
-    return [flag for name, flag in sets.items() if codegen.llvm_cpu_has_features(name, target)]
+    return used_features(target, *(elements for elements, needed in asked.items() if needed))
 
 
 def _cuda(given: dict[str, Any], threads: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import IO, Literal
 
 from autotune import errors
-from autotune.errors import AutotuneError, StageTimeout, WorkerCrashed, clipped, ran_out_of_memory
+from autotune.errors import AutotuneError, OpenShapes, StageTimeout, WorkerCrashed, clipped, ran_out_of_memory
 from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_process
@@ -103,7 +103,8 @@ def _call(work: Work, request: Request, limit_s: float, progress: TellProgress, 
         if answer is None:
             raise _death(work, process.returncode, stderr, limit, usage, allowed)
     if isinstance(answer, WorkFailed):
-        raise getattr(errors, answer.error, AutotuneError)(answer.message)
+        kind = getattr(errors, answer.error, AutotuneError)
+        raise OpenShapes(answer.message, answer.advised) if kind is OpenShapes else kind(answer.message)
     return answer
 
 
@@ -237,7 +238,8 @@ def failure_of(work: str, error: Exception) -> WorkFailed:
         more = "use a machine with more, or give the model smaller inputs"
         return WorkFailed("WorkerError", f"this {work} needs more memory than it may take; {more}")
     if isinstance(error, AutotuneError):
-        return WorkFailed(type(error).__name__, clipped(str(error), 1000))
+        advised = error.advised if isinstance(error, OpenShapes) else ()
+        return WorkFailed(type(error).__name__, clipped(str(error), 1000), advised)
     traceback.print_exception(error)
     lines = str(error).strip().splitlines()
     reason = f"{work} failed: {type(error).__name__}: {lines[-1] if lines else ''}"

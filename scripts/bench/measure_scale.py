@@ -317,8 +317,8 @@ def search(root: Path, trials: int) -> None:
     """Search once with a short and once with a long log, in this process, which has TVM loaded by then."""
     from autotune.config import load_config
     from autotune.processes.messages import RunStage
+    from autotune.stages import cost_model_file
     from autotune.stages import search as stage_search
-    from autotune.stages import train
     from autotune.stages.stage import Stage
 
     workspace = Workspace(root)
@@ -339,9 +339,9 @@ def search(root: Path, trials: int) -> None:
     for count in (SHORT, trials):
         for path in log.parent.glob(f"{log.stem}*"):
             path.unlink()
-        train.forget_model(paths)
+        cost_model_file.forget_model(paths)
         write_log(log, count, candidates)
-        learning = timed(lambda: train.update_model(stage(16)))
+        learning = timed(lambda: cost_model_file.update_model(stage(16)))
         searching = timed(lambda: stage_search.run(stage(16)), 3)
         peak = max(map(int, Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[:1])) / 1024
         print(f"{count} trials: a search {searching:.2f} s, training anew {learning:.2f} s; peak so far {peak:.0f} MB")

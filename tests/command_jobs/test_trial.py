@@ -12,13 +12,13 @@ import pytest
 
 from autotune.command_jobs.command import Command
 from autotune.command_jobs.definition import Build, Check, Definition, File, Measure
-from autotune.command_jobs.trial import Trial, TrialSettings
+from autotune.command_jobs.trial import CommandTrial, TrialSettings
 from autotune.errors import CommandMissing, StageTimeout, WorkerError, WrongResult
 from autotune.metric import Metric
 from autotune.processes.keeper import Keeper
 from autotune.storage.trees import remove_tree
 
-MakeTrial = Callable[..., Trial]
+MakeTrial = Callable[..., CommandTrial]
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,10 @@ def trial(tmp_path: Path, keeper: Keeper) -> MakeTrial:
     files.mkdir()
     settings = TrialSettings(files, (), "", build_s=20.0, measure_s=20.0, check_s=20.0)
 
-    def make(**parts: Any) -> Trial:
+    def make(**parts: Any) -> CommandTrial:
         definition = Definition(**{"parameters": {"a": (3,)}, "measure": Measure("echo {a}"), **parts})
         definition.check_itself()
-        return Trial(definition, {"a": 3}, tmp_path / "trial", settings, keeper)
+        return CommandTrial(definition, {"a": 3}, tmp_path / "trial", settings, keeper)
 
     return make
 
@@ -145,7 +145,7 @@ def test_a_program_that_is_not_here_is_the_machines_fault(trial: MakeTrial, comm
 
 def test_time_is_limited_for_all_runs_together(trial: MakeTrial) -> None:
     made = trial(measure=Measure("sleep 0.2; echo 1", True, repeats=100))
-    made = Trial(
+    made = CommandTrial(
         made.definition, made.values, made.folder, TrialSettings(made.settings.files, (), "", 20, 0.5, 20), made.keeper
     )
     made.build()

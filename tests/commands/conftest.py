@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from autotune.commands.report import references
+from autotune.commands import references
 from autotune.reasons import Reason
 from autotune.storage.formats import Failure, JobState, TaskProgress, Trial
 from autotune.storage.journal import StageDone, StageFailed, append

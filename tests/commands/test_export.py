@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.export import export, report_text
+from autotune.commands.export import export, registrable, report_text
 from autotune.config import Config
 from autotune.errors import BadInput, BadState, Busy
 from autotune.storage.locks import sole_writer
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import Quantisation
 
@@ -18,7 +19,7 @@ from autotune.storage.quantisation import Quantisation
 @pytest.mark.parametrize(
     ("target", "options", "says"),
     [
-        ("cuda", {"source": True}, "^--source is for the CPUs of this machine; 0001-net was tuned for cuda$"),
+        ("cuda", {"source": True}, "^--source is for CPUs; 0001-net was tuned for cuda$"),
         (
             "llvm",
             {"untuned": True, "quick": True},
@@ -155,3 +156,12 @@ def test_a_report_of_several_shapes_has_each_of_them_and_says_which_is_slower() 
     assert lines[0] == "n=8" and "5.0 times as fast as untuned" in lines[2]
     assert lines[4] == "n=16" and "10.0 times as fast as untuned" in lines[6]
     assert "\n".join(lines).count("slower than") == 1
+
+
+def test_only_a_library_that_programs_would_run_is_registered(make_job: Callable[..., JobPaths]) -> None:
+    digest = ModelDigest(1, "ab")
+    assert registrable(make_job(digest=digest)) == digest
+    with pytest.raises(BadInput, match="0002-gpu was tuned for something else"):
+        registrable(make_job(id=2, name="gpu", target="cuda", digest=digest))
+    with pytest.raises(BadInput, match="without a digest; submit it again"):
+        registrable(make_job(id=3, name="old"))

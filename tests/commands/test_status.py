@@ -10,8 +10,8 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
+from autotune.commands.references import Limit
 from autotune.commands.report.history import LatencyPoint
-from autotune.commands.report.references import Limit
 from autotune.commands.status import Screen, sparkline
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes

@@ -164,6 +164,17 @@ GUIDES = (
         slow=True,
     ),
     Guide(
+        "docs/guides/onnxruntime.md",
+        names={"resnet18": "tiny_cnn"},
+        changes={"autotune export resnet18": 'XDG_DATA_HOME="$PWD/data" {}; test -s data/autotune/libraries/*.json'},
+        elsewhere=dict.fromkeys(
+            ("autotune submit", "autotune daemon run", "autotune export JOB", "python scripts/bench"),
+            "a measurement of minutes, of programs that are not installed here",
+        ),
+        tuned=True,
+        slow=True,
+    ),
+    Guide(
         "docs/guides/source.md",
         changes={
             "cmake": "autotune export tiny_cnn --output lib/ --source; {}",

@@ -16,6 +16,9 @@ import tvm_ffi
 
 import autotune
 from autotune.errors import BadInput
+from autotune.onnxruntime import InferenceSession
+from autotune.storage import registry
+from autotune.storage.model_digest import ModelDigest
 from autotune.tvm_backend.export.loaded import load
 
 from .conftest import User
@@ -32,6 +35,20 @@ class TestAnExportedModel:
         model = exported.load()
         np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(model(**{name: x}), expected, rtol=1e-4, atol=1e-5)
+
+    def test_runs_in_the_place_of_onnx_runtime(
+        self, exported: autotune.Exported, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+        model = models / "tiny_cnn.onnx"
+        registry.register(exported.folder, ModelDigest(**exported.report["digest"]))
+        session = InferenceSession(model)
+        assert session.chosen.startswith(f"the library in {exported.folder}")
+        x = np.random.default_rng(7).standard_normal(SHAPE).astype(np.float32)
+        feed = {session.get_inputs()[0].name: x}
+        (output,) = session.run(None, feed)
+        assert np.array_equal(output, autotune.load(exported.folder)(x))
+        np.testing.assert_allclose(output, onnxruntime.InferenceSession(model).run(None, feed)[0], rtol=1e-4, atol=1e-5)
 
     @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
     @pytest.mark.parametrize("folder", ["cpp", "source"])

@@ -74,11 +74,12 @@ def test_boards_that_die_or_hang_cost_no_trial(owner: User, lab: Lab, models: Pa
 
 def _check_export(owner: User, lab: Lab, output: Path) -> None:
     """What was tuned is verified on the board that is left, and runs there."""
-    printed = owner.ok("export", "mlp", "--output", output)
+    printed = owner.ok("export", "mlp", "--output", output, "--source")
     report = json.loads((output / "report.json").read_text())
     assert report["largest_relative_error"] < 1e-3
     assert report["board"]["key"] == "box" and set(report["latency"]) == {"tuned_ms"}
     assert "was not timed there" in printed and not (output / "cpp").exists()
+    assert (output / "source" / "kernels.o").exists()
     lab.await_boards(1)
     for words in ([], ["here"]):
         done = subprocess.run(

@@ -5,11 +5,30 @@ from __future__ import annotations
 import pytest
 
 from autotune.machine import hardware
-from autotune.machine.hardware import cache_bytes, kept_cpus, lent_cpus, usable_cpus
+from autotune.machine.hardware import cache_bytes, cpu_flags, cpu_model, kept_cpus, lent_cpus, usable_cpus
 
 _CPU = "sys/devices/system/cpu"
 _THREADS = {f"{_CPU}/cpu{n}/topology/core_cpus_list": f"{n % 4},{n % 4 + 4}" for n in range(8)}
 _GROUP = {"proc/self/cgroup": "0::/", "proc/self/mountinfo": "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 none rw"}
+_X86 = """processor\t: 0
+cpu family\t: 25
+model\t\t: 17
+model name\t: AMD EPYC
+stepping\t: 1
+flags\t\t: avx2 avx512_vnni
+
+processor\t: 1
+"""
+_ARM = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd asimddp i8mm
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x1
+CPU part\t: 0xd40
+CPU revision\t: 1
+
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +55,20 @@ def test_kept_cpus_leave_one_for_other_stages(plant):
     root = plant({"proc/stat": ""})
     assert kept_cpus((0, 1), 4, root) == ((1,), ())
     assert kept_cpus((0,), 1, root) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "flags"),
+    [
+        (_X86, "AMD EPYC 25/17/1", {"avx2", "avx512_vnni"}),
+        (_ARM, "Arm CPU 0x41/0xd40/0x1/1", {"fp", "asimd", "asimddp", "i8mm"}),
+    ],
+    ids=["x86", "Arm"],
+)
+def test_the_kernel_says_which_cpu_there_is_and_what_it_can_do(plant, text, model, flags):
+    root = plant({"proc/cpuinfo": text})
+    assert cpu_model(root) == model
+    assert cpu_flags(root) == flags
 
 
 def test_a_cache_that_cpus_share_counts_once(plant):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.planning.budget import TaskWork, automatic_trials, batch, ended, in_flight, settled
+from autotune.planning.budget import TaskWork, automatic_trials, batch, ended, settled
 from autotune.planning.view import JobView, Kind, RunningView, StageId, StageView, TaskView
 
 
@@ -43,27 +43,12 @@ def asking(*tasks: TaskView, patience: int = 0) -> JobView:
     return JobView(1, "cpu", tasks, (), 10_000, 8, patience, min_gain=0.01)
 
 
-class TestInFlight:
-    def test_it_counts_searches_that_run_and_batches_not_yet_measured(self) -> None:
-        stages = (stage(0, "search"), stage(1, "build", 3), stage(2, "measure", 4))
-        assert in_flight(job(task(), task(), task(), stages=stages), [running(0, "search", 8)]) == 8 + 3 + 4
-
-    def test_a_build_counts_once_whether_it_runs_or_waits(self) -> None:
-        view = job(task(), stages=(stage(0, "build", 3),))
-        assert in_flight(view, []) == in_flight(view, [running(0, "build")]) == 3
-
-    def test_what_is_in_the_log_in_other_jobs_or_set_aside_adds_nothing(self) -> None:
-        assert in_flight(job(task(8), stages=(stage(0, "train"),)), [running(0, "train")]) == 0
-        assert in_flight(job(task()), [running(0, "search", 8, job=2)]) == 0
-        assert in_flight(job(task(set_aside=True), stages=(stage(0, "build", 3),)), []) == 0
-
-
 class TestBatch:
     def test_it_is_a_round_or_what_is_left_of_the_budget(self) -> None:
         assert [batch(job(task(trials)), 0) for trials in (8, 35, 50)] == [8, 5, 0]
         view = job(task(20), task(8), stages=(stage(0, "measure", 8),))
-        assert batch(view, in_flight(view, [running(1, "search", 3)])) == 40 - 28 - 8 - 3, "what is in flight counts"
-        assert batch(view, in_flight(view, [running(1, "search", 4)])) == 0
+        assert batch(view, 8 + 3) == 40 - 28 - 8 - 3, "what is in flight counts"
+        assert batch(view, 8 + 4) == 0
 
     def test_while_a_task_is_untried_it_leaves_the_others_their_share(self) -> None:
         untried = [task() for _ in range(10)]

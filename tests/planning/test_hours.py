@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from autotune.planning.planner import CPU, TURN
-from autotune.planning.view import Plan
+from autotune.planning.view import StagePlan
 from autotune.planning.windows import Hours
 from autotune.reasons import Reason
 
@@ -21,7 +21,7 @@ def at(text: str) -> float:
 
 
 def test_always_limits_nothing() -> None:
-    plan = Plan((), {1: CPU}, frozenset({1}))
+    plan = StagePlan((), {1: CPU}, frozenset({1}))
     assert ALWAYS.limit(at("12:00")) is None
     assert ALWAYS.explained(plan, at("12:00")) is plan
     assert ALWAYS.changes_at(at("12:00")) == math.inf
@@ -39,7 +39,7 @@ def test_a_window_opens_and_closes(now: str, then: str) -> None:
 
 
 def test_outside_the_window_all_jobs_wait_for_it_but_those_without_a_device() -> None:
-    plan = Plan((), {1: CPU, 2: Reason("no-device", device="cuda"), 3: TURN})
+    plan = StagePlan((), {1: CPU, 2: Reason("no-device", device="cuda"), 3: TURN})
     explained = NIGHT.explained(plan, at("12:00"))
     window = Reason("window", opens_at=at("22:00"))
     assert explained.waits == {1: window, 2: Reason("no-device", device="cuda"), 3: window}
@@ -47,7 +47,7 @@ def test_outside_the_window_all_jobs_wait_for_it_but_those_without_a_device() ->
 
 
 def test_inside_the_window_jobs_that_would_not_end_in_time_wait_for_the_next() -> None:
-    explained = NIGHT.explained(Plan((), {1: TURN, 2: TURN}, frozenset({2})), at("06:59"))
+    explained = NIGHT.explained(StagePlan((), {1: TURN, 2: TURN}, frozenset({2})), at("06:59"))
     assert explained.waits == {1: TURN, 2: Reason("window", opens_at=at("22:00"))}
     assert explained.late == {2}
 

@@ -16,9 +16,9 @@ from autotune.planning.view import (
     JobView,
     Kind,
     MachineResources,
-    Plan,
     RunningView,
     StageId,
+    StagePlan,
     StageView,
     Start,
     TaskView,
@@ -50,11 +50,11 @@ def running(kind: Kind, *cpus: int, job: int = 1, task: int = 0, count: int = 0)
     return RunningView(StageId(job, task, 0), kind, cpus, count)
 
 
-def started(plan: Plan) -> list[tuple[int, int, Kind]]:
+def started(plan: StagePlan) -> list[tuple[int, int, Kind]]:
     return [(start.stage.id.job, start.stage.id.task, start.stage.kind) for start in plan.starts]
 
 
-def kinds(plan: Plan) -> list[Kind]:
+def kinds(plan: StagePlan) -> list[Kind]:
     return [start.stage.kind for start in plan.starts]
 
 
@@ -223,7 +223,7 @@ class TestReasons:
 
 class TestPurity:
     def test_no_jobs_is_no_plan(self) -> None:
-        assert plan([], [], TWO) == Plan((), {})
+        assert plan([], [], TWO) == StagePlan((), {})
 
     def test_a_running_stage_of_a_job_that_is_gone_keeps_its_cpu(self) -> None:
         planned = plan([job(("search", task()), ("search", task()))], [running("search", 1, job=9)], TWO)

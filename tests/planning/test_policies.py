@@ -11,7 +11,7 @@ from autotune import config
 from autotune.errors import ConfigError
 from autotune.planning import policies
 from autotune.planning.planner import plan
-from autotune.planning.view import JobView, Kind, MachineResources, Plan, RunningView, StageId, StageView, TaskView
+from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StagePlan, StageView, TaskView
 
 FOUR = MachineResources((0, 1, 2, 3), ("cpu", "cuda:0", "cuda:1"))
 
@@ -23,11 +23,11 @@ def job(id: int, *kinds: Kind, device: str = "cuda", done: int = 4, **more: Any)
     return JobView(id, device, tasks, stages, 400, 4, 0, 0.01, **more)
 
 
-def started(chosen: Plan) -> list[tuple[int, int, Kind]]:
+def started(chosen: StagePlan) -> list[tuple[int, int, Kind]]:
     return [(start.stage.id.job, start.stage.id.task, start.stage.kind) for start in chosen.starts]
 
 
-def planned(name: str, *jobs: JobView, running: tuple[RunningView, ...] = (), now: float = 0.0) -> Plan:
+def planned(name: str, *jobs: JobView, running: tuple[RunningView, ...] = (), now: float = 0.0) -> StagePlan:
     return plan(jobs, running, FOUR, policies.get(name), now=now)
 
 

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.planning import planner
-from autotune.planning.budget import ended, in_flight
+from autotune.planning.budget import ended
 from autotune.planning.policies import get
 from autotune.planning.view import (
     JobView,
     Kind,
     MachineResources,
-    Plan,
     RunningView,
     StageId,
+    StagePlan,
     StageView,
     TaskView,
 )
@@ -146,7 +146,7 @@ class World:
             self._end(busy.view)
         return True
 
-    def _planned(self, views: list[JobView], held: list[RunningView]) -> Plan:
+    def _planned(self, views: list[JobView], held: list[RunningView]) -> StagePlan:
         before = copy.deepcopy((views, held, self.machine))
         planned = planner.plan(views, held, self.machine, policy=get(self.policy))
         assert (views, held, self.machine) == before
@@ -157,14 +157,20 @@ class World:
         assert self.asked_later.waits(0.0, [*held, *started]) == planned.waits
         return planned
 
-    def _check(self, views: list[JobView], planned: Plan) -> None:
+    @staticmethod
+    def _in_flight(job: JobView, running: list[RunningView]) -> int:
+        """How many trials the rounds in flight will add: searches that run, and batches not yet measured."""
+        searching = sum(stage.count for stage in running if stage.id.job == job.id and stage.kind == "search")
+        return searching + sum(stage.candidates for stage in job.live_stages if stage.kind in ("build", "measure"))
+
+    def _check(self, views: list[JobView], planned: StagePlan) -> None:
         held = [busy.view for busy in self.busy]
         self._check_cpus(held)
         self._check_keys(held)
         begins = {start.stage.id.job for start in planned.starts if start.stage.kind == "search"}
         for view in views:
             # Trials of another job count too, and may carry it past its budget; but then it begins nothing more.
-            assert view.id not in begins or view.trials_done + in_flight(view, held) <= view.trials
+            assert view.id not in begins or view.trials_done + self._in_flight(view, held) <= view.trials
             busy = any(item.id.job == view.id for item in held)
             assert busy == (view.id not in planned.waits)
         assert planned.starts or self.busy or all(reason.kind == "no-device" for reason in planned.waits.values())

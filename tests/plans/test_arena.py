@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from autotune.plans.arena import ALIGNMENT, BufferLife, peak, place
+from autotune.plans.arena import ALIGNMENT, FOR_EVER, BufferLife, Lifetimes, peak, place
 
 
 def random_lives(seed: int, count: int) -> list[BufferLife]:
@@ -58,3 +58,28 @@ def test_the_first_buffers_may_have_memories_of_their_own(seed: int) -> None:
 def test_a_memory_is_used_before_the_buffer_that_owns_it() -> None:
     lives = [BufferLife(128, 2, 9), BufferLife(128, 0, 1), BufferLife(64, 1, 2)]
     assert place(lives, 1) == ([0, 0, 128], 192)
+
+
+def test_a_memory_is_in_use_from_the_first_to_the_last_block_that_uses_a_tensor_in_it() -> None:
+    lifetimes = Lifetimes[str]()
+    lifetimes.allocate("image", 640)
+    lifetimes.allocate("result", 64)
+    lifetimes.allocate("unread", 128)
+    lifetimes.use("image", 3)
+    lifetimes.share("rows", "image")
+    lifetimes.share("part", "rows")
+    lifetimes.use("result", 4)
+    lifetimes.use("part", 7)
+    lifetimes.use("result", FOR_EVER)
+    assert lifetimes.lives() == {"image": BufferLife(640, 3, 7), "result": BufferLife(64, 4, FOR_EVER)}
+    assert lifetimes.lives(unused=True)["unread"] == BufferLife(128, 0, 0)
+    assert lifetimes.owner("part") == "image"
+
+
+def test_what_lies_in_no_known_memory_is_in_none() -> None:
+    lifetimes = Lifetimes[str]()
+    lifetimes.share("view", "constant")
+    lifetimes.use("view", 1)
+    lifetimes.use("constant", 1)
+    assert lifetimes.lives() == {}
+    assert lifetimes.owner("view") is None

@@ -14,7 +14,7 @@ import pytest
 
 from autotune.config import Config
 from autotune.processes.messages import RunStage
-from autotune.stages import elsewhere, search, train, trial_features
+from autotune.stages import cost_model_file, elsewhere, search, trial_features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind, formats
 from autotune.storage.device_kind import DeviceKind
@@ -174,7 +174,7 @@ def test_the_cost_model_learns_from_trials_elsewhere_and_no_budget_counts_them(
     order = stage(workspace, job)
     (features,) = elsewhere.features_of_trials(order, 100)
     assert len(features.labelled()[0]) == 12 and len(features.hashes) == 13
-    assert train.update_model(order) == 0 and train.is_intact(job)
+    assert cost_model_file.update_model(order) == 0 and cost_model_file.is_intact(job)
     assert order.log().trials() == []
 
 
@@ -260,7 +260,7 @@ def test_a_schedule_that_raises_as_its_features_are_read_costs_no_other_trial(
     order = stage(workspace, job)
     features = trial_features.of_task(order, 0, order.log().trials())
     assert len(features.labelled()[0]) == 6 and len(features.hashes) == 7
-    assert train.update_model(order) == 7 and train.is_intact(job)
+    assert cost_model_file.update_model(order) == 7 and cost_model_file.is_intact(job)
 
 
 def test_a_trial_from_elsewhere_is_read_in_no_process_of_the_stage(

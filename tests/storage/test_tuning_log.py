@@ -19,7 +19,7 @@ from autotune.storage.formats import Failure, Trial, to_json
 from autotune.storage.log_lines import Position
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.record_log import RecordLog
-from autotune.storage.trial_index import Entry, entry_of
+from autotune.storage.trial_index import IndexEntry, entry_of
 from autotune.storage.tuning_log import FORMAT, TuningLog
 
 
@@ -111,7 +111,7 @@ class TestFollowing:
         TuningLog(path).add([trial(name) for name in "ab"])
         TaskLogPaths(path).index.unlink()
 
-        def failing(line: bytes, position: Position) -> Entry | None:
+        def failing(line: bytes, position: Position) -> IndexEntry | None:
             entry = entry_of(line, position)
             if entry is not None and entry.hash == "b":
                 raise DiskProblem("the second trial cannot be read")

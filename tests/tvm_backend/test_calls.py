@@ -13,7 +13,8 @@ from tvm.s_tir import Schedule, TensorIntrin
 
 from autotune.errors import DamagedFile
 from autotune.tvm_backend.calls import check_calls, check_program, outside_calls
-from autotune.tvm_backend.integer import intrinsics
+from autotune.tvm_backend.intrinsics import dots
+from autotune.tvm_backend.isa.choice import DOTS
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.tasks import read_program, task_hash, write_program
 from autotune.tvm_backend.threads.extents import MOST_THREADS
@@ -187,8 +188,8 @@ def test_a_pragma_of_the_unroller_is_none() -> None:
 
 
 def test_an_intrinsic_may_be_called_where_the_trace_names_it(doubled: Any) -> None:
-    intrinsics.register()
-    name = intrinsics.DOTS[0].name
+    dots.register()
+    name = DOTS[0].name
     scheduled = tvm.IRModule({"main": TensorIntrin.get(name).impl})
     check_calls(scheduled, doubled, [[["Tensorize", ["l0"], [name, 1], []]], []])
     with pytest.raises(DamagedFile, match="call_llvm_pure_intrin"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import onnx
 import pytest
@@ -14,8 +16,11 @@ from autotune.plans.plan import NOTHING, Block, Plan, read
 from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import ShapeBinding
 from autotune.storage.job_files import model_checksum
+from autotune.storage.model_digest import digest_of, digest_of_bytes
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend import ingest
+from autotune.tvm_backend.models import submission
+from autotune.tvm_backend.models.onnx.read import parse_file, parse_graph, weight_files
 
 
 def model(nodes):
@@ -150,3 +155,34 @@ def test_a_model_that_rounds_is_far_from_itself(imported):
     proto.graph.initializer.append(big)
     answer, _ = imported(proto)
     assert answer.own_error[0] > 0.01
+
+
+def test_the_digest_is_of_the_files_as_submitted(imported, tmp_path):
+    answer, _ = imported(PLAIN)
+    content = (tmp_path / "model.onnx").read_bytes()
+    assert answer.digest == digest_of_bytes(content)
+    assert answer.digest.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_the_digest_is_also_of_the_files_with_the_weights(tmp_path):
+    path = tmp_path / "model.onnx"
+    moved = onnx.ModelProto()
+    moved.CopyFrom(PLAIN)
+    onnx.save(moved, str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    (name,) = weight_files(parse_graph(path))
+    before = digest_of(path, [name])
+    weights = bytearray((tmp_path / "w.bin").read_bytes())
+    weights[-1] ^= 1
+    (tmp_path / "w.bin").write_bytes(weights)
+    assert digest_of(path, [name]) != before and digest_of(path) == digest_of(path)
+    assert parse_file(path).graph.node[0].op_type == "Flatten"
+
+
+def test_a_model_that_changes_while_it_is_read_is_refused(imported, monkeypatch, tmp_path):
+    def digest(path, weights):
+        path.write_bytes(path.read_bytes() + b"\0")
+        return digest_of(path, weights)
+
+    monkeypatch.setattr(submission, "digest_of", digest)
+    with pytest.raises(ModelError, match=r"model\.onnx was changed while it was read; submit it again"):
+        imported(PLAIN)

@@ -7,9 +7,10 @@ import json
 import pytest
 from tvm.target import codegen
 
-import autotune.tvm_backend.target as target_module
 from autotune.errors import BadTarget
-from autotune.tvm_backend.target import check_tensor_cores, instructions, resolve_target, vector_registers
+from autotune.tvm_backend.isa import choice
+from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.target import check_tensor_cores, instructions, resolve_target
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]
 TARGETS = [({"kind": "llvm", "mcpu": mcpu}, registers) for mcpu, registers in X86] + [
@@ -42,7 +43,7 @@ def test_a_cpu_that_llvm_takes_for_an_older_one_keeps_its_instructions(monkeypat
     """A virtual machine may hide a feature, so that LLVM falls back to a CPU without AMX."""
     flags = frozenset({"avx512_vnni", "amx_tile", "amx_int8"})
     monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: "icelake-server")
-    monkeypatch.setattr(target_module, "cpu_flags", lambda: flags)
+    monkeypatch.setattr(choice, "cpu_flags", lambda: flags)
     assert resolve_target("llvm", threads=2).description["mattr"] == ["+amx-tile", "+amx-int8"]
     assert "mattr" not in resolve_target("llvm -mcpu=znver3", threads=2).description
 
@@ -57,6 +58,14 @@ def test_only_integer_kernels_need_the_instructions_for_them():
 def test_what_is_no_option_is_refused_by_name(text):
     with pytest.raises(BadTarget, match=f"{text.split()[1]}' is not an option such as -mcpu=znver3"):
         resolve_target(text, threads=1)
+
+
+def test_code_that_another_machine_would_have_to_run_is_for_boards():
+    text = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -num-cores=2"
+    with pytest.raises(BadTarget, match=r"cannot run code for aarch64; name boards that can .*\[devices.NAME\]"):
+        resolve_target(text, threads=2)
+    assert resolve_target(text, threads=2, board="box").description["mcpu"] == "cortex-a76"
+    assert resolve_target("llvm -mtriple=x86_64-pc-linux-gnu", threads=2).description["num-cores"] == 2
 
 
 def test_an_architecture_with_a_suffix_is_the_one_that_tvm_knows():

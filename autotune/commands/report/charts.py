@@ -12,10 +12,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from autotune.commands.references import KernelFacts, Limits
 from autotune.commands.render import short
 from autotune.commands.report.facts import JobReport, TaskReport
 from autotune.commands.report.knob_importance import KnobValues
-from autotune.commands.report.references import KernelFacts, Limits
 from autotune.errors import BadInput, one_line
 from autotune.storage.atomic import check_output
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotune.commands import job_status
+from autotune.commands import job_status, references, wall_time
 from autotune.commands.job_status import JobStatus
-from autotune.commands.report import history, knob_importance, references, wall_time
+from autotune.commands.references import References
+from autotune.commands.report import history, knob_importance
 from autotune.commands.report.history import BestPoint, FailureCount, LatencyPoint, Outlook, TaskTrials, outlook
 from autotune.commands.report.knob_importance import KnobImportance, KnobValues
-from autotune.commands.report.references import References
-from autotune.commands.report.wall_time import Times
 from autotune.commands.submit.words import options_of, shape_text, write_options
+from autotune.commands.wall_time import Times
 from autotune.errors import AutotuneError
 from autotune.options import InputSpec, JobOptions
 from autotune.planning.latency import tasks_sum_ms

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autotune.commands.report.wall_time import Times
+from autotune.commands.wall_time import Times
 from autotune.metric import Metric
 from autotune.planning.latency import Curve, Forecast, forecast, tasks_sum_ms
 from autotune.storage.formats import KINDS, JobSpec, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.trial_index import Entry
+from autotune.storage.trial_index import IndexEntry
 from autotune.storage.tuning_log import TuningLog
 
 _HOUR_S = 3600.0
@@ -184,7 +184,7 @@ class History:
         return latency_curve(self.spec, self.outline())
 
 
-def _outline(entry: Entry, job: str) -> Trial:
+def _outline(entry: IndexEntry, job: str) -> Trial:
     times = () if entry.median_us is None else (entry.median_us,)
     whose = job if entry.measured_by(job) else ""
     return Trial(entry.hash, None, None, times, None, whose, entry.round, entry.at)

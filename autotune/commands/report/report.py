@@ -65,9 +65,9 @@ def command(
     as_json: Json = False,
 ) -> None:
     """Show what jobs achieved and where their time went. Without options, print a table of the time."""
-    from autotune.commands import render
+    from autotune.commands import render, wall_time
     from autotune.commands.jobs import select
-    from autotune.commands.report import charts, facts, wall_time
+    from autotune.commands.report import charts, facts
     from autotune.commands.report.page import page
     from autotune.storage.atomic import publish_bytes
 

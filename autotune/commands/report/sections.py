@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from autotune.commands import gantt, render
 from autotune.commands.durations import duration
+from autotune.commands.references import Limit, title
 from autotune.commands.report import charts, knob_importance
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
-from autotune.commands.report.references import Limit, title
 from autotune.commands.submit.words import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId

@@ -27,6 +27,7 @@ from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import Control, JobSpec, LastId, StageFile, TaskSpec
 from autotune.storage.job_files import make_folder, seal_of
+from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import private_folder
@@ -45,7 +46,7 @@ class Submission:
 
     A `private` name gives the job tuning logs that it shares with no job but those of the same name. `origin` is the
     file that the user knows the model by, where `model` is a copy of it. `quantisation` says what quantising the copy
-    cost, if it is quantised already.
+    cost, if it is quantised already. `digest` is that of a program that was in no file before.
     """
 
     model: Path
@@ -53,6 +54,7 @@ class Submission:
     private: str = ""
     origin: str = ""
     quantisation: Quantisation | None = None
+    digest: ModelDigest | None = None
 
     @property
     def is_space(self) -> bool:
@@ -285,6 +287,8 @@ def _spec(
         quantisation=imported.quantisation or submission.quantisation,
         own_error=imported.own_error,
         state=imported.state,
+        open_batches=imported.open_batches,
+        digest=submission.digest or imported.digest,
         seal=seal_of(options.on_end, imported.tasks),
     )
 

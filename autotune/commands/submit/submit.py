@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,14 +15,14 @@ import typer
 
 from autotune import strategies
 from autotune.commands.submit.publish import Submission, preview, strategy_falls_back, submit_each
-from autotune.commands.submit.words import read_options, takes_options
+from autotune.commands.submit.words import input_words, parse_inputs, read_options, shape_text, takes_options
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
 from autotune.config import load_config
-from autotune.errors import BadInput
-from autotune.options import TuningOptions
+from autotune.errors import BadInput, OpenShapes, one_line
+from autotune.options import InputSpec, TuningOptions
 from autotune.processes.messages import ImportAnswer
 from autotune.storage import formats
-from autotune.storage.formats import MOST_OWN_ERROR, JobSpec, KeptValue
+from autotune.storage.formats import MOST_OWN_ERROR, JobSpec, KeptValue, OpenBatch
 
 _TOLD = 1e-3  # of the own error of a model
 
@@ -37,6 +38,7 @@ def command(
     ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Take the shapes that are advised for open inputs.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only the job's id.")] = False,
     as_json: Json = False,
     **given: Any,
@@ -48,19 +50,45 @@ def command(
     options = read_options(given)
     _check_targets(targets, options.name)
     submissions = [Submission(model, replace(options, target=target)) for target in targets]
-    with steps(quiet) as step:
+
+    def read(submissions: Sequence[Submission]) -> None:
         if dry_run:
-            previews = [preview(submission, config, step) for submission in submissions]
+            with steps(quiet) as step:
+                previews = [preview(submission, config, step) for submission in submissions]
+            _tell_previews(previews, quiet, as_json)
         else:
-            specs = submit_each(workspace, config, submissions, step)
-    if dry_run:
-        for imported in previews:
-            _tell_tasks(imported, as_json)
-    else:
-        _tell_jobs(specs, quiet, as_json)
+            with steps(quiet) as step:
+                specs = submit_each(workspace, config, submissions, step)
+            _tell_jobs(specs, quiet, as_json)
+
+    try:
+        read(submissions)
+    except OpenShapes as error:
+        if not yes:
+            _offer(error, quiet or as_json)
+        say(f"taken as advised: {shlex.join(input_words(error.advised))}")
+        read([_with_inputs(submission, parse_inputs(error.advised)) for submission in submissions])
     if strategy_falls_back(submissions[0], config) and not quiet:
         other = strategies.DEFAULT
         say(f"[search] strategy {config.search.strategy} works on schedules of TVM; commands are tuned with {other}")
+
+
+def _offer(error: OpenShapes, quiet: bool) -> None:
+    """Offer the advised shapes to the user of a terminal; return if they are taken.
+
+    Raises:
+        OpenShapes: There is nobody to ask.
+        typer.Exit: They are not taken.
+    """
+    if quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise error
+    say(one_line(error))
+    if not typer.confirm("take this?", default=True, err=True):
+        raise typer.Exit(error.exit_code)
+
+
+def _with_inputs(submission: Submission, inputs: Mapping[str, tuple[InputSpec, ...]]) -> Submission:
+    return replace(submission, options=replace(submission.options, inputs={**submission.options.inputs, **inputs}))
 
 
 def _check_targets(targets: Sequence[str], name: str | None) -> None:
@@ -70,13 +98,16 @@ def _check_targets(targets: Sequence[str], name: str | None) -> None:
         raise BadInput("--name is for one job, and each --target is one; leave --name out, or submit one by one")
 
 
-def _tell_tasks(imported: ImportAnswer, as_json: bool) -> None:
-    if as_json:
-        tell(json.dumps(formats.to_json(imported)))
-    else:
+def _tell_previews(previews: Sequence[ImportAnswer], quiet: bool, as_json: bool) -> None:
+    for imported in previews:
+        if as_json:
+            tell(json.dumps(formats.to_json(imported)))
+            continue
         from autotune.commands import render
 
         show(render.preview(imported))
+        for line in [] if quiet else batch_lines(imported.open_batches):
+            say(line)
 
 
 def _tell_jobs(specs: Sequence[JobSpec], quiet: bool, as_json: bool) -> None:
@@ -108,10 +139,27 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
         budget_text = f"{most}{spec.trials} trials"
         say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune{precision}, {budget_text}")
         quantised = [f"in int8, {spec.quantisation.text()}"] if spec.quantisation else []
-        for line in [*quantised, *state_lines(spec.state), *own_error_lines(spec.own_error)]:
+        for line in [
+            *quantised,
+            *batch_lines(spec.open_batches),
+            *state_lines(spec.state),
+            *own_error_lines(spec.own_error),
+        ]:
             say(line)
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
+
+
+def batch_lines(batches: Sequence[OpenBatch]) -> list[str]:
+    """Return the line about open batches that were taken as 1, if there are any: how to give another."""
+    if not batches:
+        return []
+    named = dict.fromkeys(batch.dim for batch in batches if batch.dim)
+    words = [word for dim in named for word in ("--dim", f"{dim}=8")]
+    unnamed = [f"{batch.input}=8x{shape_text(batch.shape[1:])}" for batch in batches if not batch.dim]
+    words += input_words(text.removesuffix("xscalar") for text in unnamed)
+    names = ", ".join(repr(batch.input) for batch in batches)
+    return [f"the batch of {names} is open and is taken as 1; for one of 8, say, add {shlex.join(words)}"]
 
 
 def state_lines(state: Sequence[KeptValue]) -> list[str]:

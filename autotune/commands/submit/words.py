@@ -8,7 +8,7 @@ import math
 import re
 import time
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
 from itertools import product
@@ -146,6 +146,11 @@ def inputs_texts(inputs: Inputs) -> list[str]:
         + (f":{shapes[0].dtype}" if shapes[0].dtype else "")
         for shapes in choices
     ]
+
+
+def input_words(texts: Iterable[str]) -> list[str]:
+    """Return the words of a command line that gives inputs these shapes, each as `parse_inputs` reads it."""
+    return [word for text in texts for word in ("--input", text)]
 
 
 def dims_texts(dims: Dims) -> list[str]:

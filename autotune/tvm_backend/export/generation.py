@@ -16,6 +16,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput
 from autotune.tvm_backend.export.loadable import Input, Language
 from autotune.tvm_backend.export.loaded import open_library
+from autotune.tvm_backend.export.runners import HostTensors
 from autotune.tvm_backend.types import DeviceArray, Kernel
 
 Logits = npt.NDArray[np.float32]
@@ -23,9 +24,11 @@ _IDS = 0  # where tokens are among the inputs of a function
 _CACHE = 3  # where the cache begins
 
 
-def load_language(library: Path, report: Mapping[str, Any], threads: int = 0) -> LanguageModel:
+def load_language(
+    library: Path, report: Mapping[str, Any], threads: int = 0, *, check_weights: bool = False
+) -> LanguageModel:
     """Load an exported language model. Arguments and errors are those of `loaded.load`."""
-    opened = open_library(library, report, threads)
+    opened = open_library(library, report, threads, check_weights=check_weights)
     if opened.told.language is None:
         raise BadInput(f"{library} is no language model; load it with Exported.open(...).load()")
     return LanguageModel(opened.functions, opened.told.functions, opened.told.language)
@@ -102,16 +105,14 @@ class LanguageModel:
             past: How many are in the cache before.
             cache: Keys and values. They are changed.
         """
-        import tvm
-
         logits: Any = None
         with self._turn:
             for start, size, count in plan_parts(len(ids), past, sorted(self._functions), self.context):
                 rows = np.zeros(size, np.int32)
                 rows[:count] = ids[start : start + count]
-                numbers = ([past + start], [count - 1])
-                small = [tvm.runtime.tensor(item) for item in (rows, *(np.array(item, np.int32) for item in numbers))]
-                logits = self._functions[size](*small, *cache)
+                numbers = (np.array([number], np.int32) for number in (past + start, count - 1))
+                tensors = HostTensors([((size,), "int32"), ((1,), "int32"), ((1,), "int32")])
+                logits = self._functions[size](*tensors.fill([rows, *numbers]), *cache)
             return np.array(np.from_dlpack(logits)[0])
 
 
@@ -123,10 +124,8 @@ class State:
     """
 
     def __init__(self, model: LanguageModel, cache: Sequence[tuple[tuple[int, ...], str]]) -> None:
-        import tvm
-
         self._model = model
-        self._cache = [tvm.runtime.tensor(np.zeros(shape, dtype)) for shape, dtype in cache]
+        self._cache = HostTensors(cache).tensors
         self.length = 0
 
     def step(self, ids: Sequence[int]) -> Logits:

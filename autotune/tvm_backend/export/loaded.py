@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.errors import BadInput, MachineProblem
-from autotune.machine import amx
+from autotune.errors import AutotuneError, BadInput, MachineProblem
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
+from autotune.tvm_backend.export.host_runtime import load_on_host
 from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, read_loadable
 from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
-from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule
+from autotune.tvm_backend.isa import permissions
+from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -50,7 +51,8 @@ def load(
     Raises:
         BadInput: The library is missing or cannot be loaded in this process.
         DamagedFile: The library or its report is not what was written.
-        MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses the tiles of AMX.
+        MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses what its
+            instructions need, such as the tiles of AMX.
     """
     opened = open_library(library, report, threads, check_weights=check_weights)
     return LoadedModel(opened.functions, opened.device, opened.told.functions)
@@ -58,10 +60,10 @@ def load(
 
 @dataclass(frozen=True)
 class OpenLibrary:
-    """A library in this process: its functions by name, where they run, and what its report says."""
+    """A library in this process: its functions by name, the GPU that they run on, if any, and what its report says."""
 
     functions: Mapping[str, Kernel]
-    device: Device
+    device: Device | None
     told: Loadable
 
 
@@ -75,23 +77,29 @@ def open_library(
     _check_machine(library, told.instructions)
     if told.library is not None:
         library_file.check(library, told.library, weights=check_weights)
-    import tvm
-    from tvm import relax
-
     on_gpu = told.target.kind == "cuda"
     if on_gpu:
         runtime.load()
-    device = tvm.cuda(0) if on_gpu else tvm.cpu(0)
     try:
-        module = tvm.runtime.load_module(str(library))
-        machine = relax.VirtualMachine(module, device)
+        module, machine, device = _on_gpu(library) if on_gpu else (*load_on_host(library), None)
         functions = {name: machine[name] for name in told.functions}
+    except AutotuneError:
+        raise
     except Exception as error:  # TVM raises exceptions of many kinds
         lines = str(error).strip().splitlines()
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
     if threads or "TVM_NUM_THREADS" not in os.environ:
         _limit(module, threads or told.threads)
     return OpenLibrary(functions, device, told)
+
+
+def _on_gpu(library: Path) -> tuple[RuntimeModule, VirtualMachine, Device]:
+    import tvm
+    from tvm import relax
+
+    device = tvm.cuda(0)
+    module = tvm.runtime.load_module(str(library))
+    return module, relax.VirtualMachine(module, device), device
 
 
 def _limit(module: RuntimeModule, threads: int) -> None:
@@ -110,8 +118,9 @@ def _check_machine(library: Path, instructions: Sequence[str]) -> None:
             f"cannot load {library}: it was compiled for a CPU with {', '.join(missing)}, which {cpu_model()} lacks;"
             " tune and export the model on such a machine"
         )
-    if amx.FLAG in instructions and (refusal := amx.refusal(amx.ask_for_tiles())):
-        raise MachineProblem(f"cannot load {library}: {refusal}")
+    for permission in permissions(instructions):
+        if refusal := permission.refusal(permission.ask()):
+            raise MachineProblem(f"cannot load {library}: {refusal}")
 
 
 class LoadedModel:
@@ -124,13 +133,15 @@ class LoadedModel:
         inputs: The shape and the element type of each input of the first entry, by name.
     """
 
-    def __init__(self, functions: Mapping[str, Kernel], device: Device, entries: Mapping[str, Sequence[Input]]) -> None:
+    def __init__(
+        self, functions: Mapping[str, Kernel], gpu: Device | None, entries: Mapping[str, Sequence[Input]]
+    ) -> None:
         self._functions = functions
-        self._device = device
+        self._gpu = gpu
         self._turn = threading.Lock()
         # The kernels of a CUDA graph keep using the workspace of the thread that recorded it, which TVM frees with that
         # thread. So the first calls, which record, are made in a thread that lives as long as the model.
-        self._recorder = ThreadPoolExecutor(1) if str(device.type) == "cuda" else None
+        self._recorder = ThreadPoolExecutor(1) if gpu is not None else None
         self._recorded: set[str] = set()
         self._tensors: dict[str, HostTensors] = {}
         self._rows = {name: {item.name: item.rows for item in inputs if item.rows} for name, inputs in entries.items()}
@@ -169,8 +180,9 @@ class LoadedModel:
     def _on_gpu(self, entry: str, arrays: Sequence[Array]) -> list[Array]:
         import tvm
 
-        result = self._record(entry, [tvm.runtime.tensor(array, device=self._device) for array in arrays])
-        self._device.sync()
+        assert self._gpu is not None
+        result = self._record(entry, [tvm.runtime.tensor(array, device=self._gpu) for array in arrays])
+        self._gpu.sync()
         return [np.asarray(tensor.numpy()) for tensor in tensors_of(result)]
 
     def _record(self, entry: str, tensors: Sequence[DeviceArray]) -> Returned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,8 @@ from autotune.tvm_backend.types import Device, DeviceArray, Executable, Inferenc
 
 Arrays = list[npt.NDArray[Any]]
 Returned = DeviceArray | Sequence[DeviceArray]  # by a function of a model: one output, or several
+
+_ALIGNMENT = 128  # bytes
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -147,15 +150,14 @@ class DeviceRun(Protocol):
 class HostTensors:
     """Tensors in the memory of this process that arrays are copied into.
 
-    TVM takes ten times as long to make a tensor of a small array as NumPy to copy it. What it makes is aligned as
-    compiled code needs it.
+    TVM takes ten times as long to make a tensor of a small array as NumPy to copy it.
     """
 
     def __init__(self, inputs: Sequence[tuple[tuple[int, ...], str]]) -> None:
-        import tvm
+        import tvm_ffi
 
-        self.tensors = [tvm.runtime.tensor(np.zeros(shape, dtype)) for shape, dtype in inputs]
-        self._views = [np.from_dlpack(tensor) for tensor in self.tensors]
+        self._views = [_aligned(shape, dtype) for shape, dtype in inputs]
+        self.tensors = [tvm_ffi.from_dlpack(view) for view in self._views]
 
     def fill(self, arrays: Sequence[npt.NDArray[Any]], kept: Sequence[bool] = ()) -> Sequence[DeviceArray]:
         """Copy an array into each tensor but those that are kept, and return the tensors."""
@@ -165,9 +167,17 @@ class HostTensors:
         return self.tensors
 
 
+def _aligned(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    """Zeros that begin where a kernel may expect an array to begin."""
+    count = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(count + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    return memory[first : first + count].view(dtype).reshape(shape)
+
+
 def tensors_of(result: Returned) -> list[DeviceArray]:
     """Return the tensors that a function of a model returned: one, or several."""
-    return [result] if hasattr(result, "numpy") else list(result)
+    return [result] if hasattr(result, "shape") else list(result)
 
 
 def host_arrays(result: Returned) -> Arrays:

@@ -340,7 +340,7 @@ def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[V
     if export.request.board is None:
         rows = [item.case.inputs.rows for item in verified]
         return script.source(export.spec, export.request.threads, rows, instructions)
-    return script.board_source(export.spec, export.request.board, export.request.threads)
+    return script.board_source(export.spec, export.request.board, export.request.threads, instructions)
 
 
 def _write_program(export: ExportJob, library: cpp_program.Library, verified: Sequence[Verified]) -> None:

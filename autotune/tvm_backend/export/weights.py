@@ -23,6 +23,8 @@ from tvm import relax
 
 from autotune.tvm_backend.expressions import is_tensor_constant
 from autotune.tvm_backend.graph.rewrite import with_blocks
+from autotune.tvm_backend.isa import architecture_of
+from autotune.tvm_backend.isa.values import Architecture
 from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.programs import llvm_object
 from autotune.tvm_backend.types import Binding, DeviceArray, Expr, Function, IRModule, Var
@@ -30,7 +32,6 @@ from autotune.tvm_backend.types import Binding, DeviceArray, Expr, Function, IRM
 LARGE_BYTES = 1 << 18
 _ALIGNMENT = 64  # that kernels expect of tensors
 _FUNCTION = "autotune_weight"
-_MACHINES = {"x86_64": 62, "aarch64": 183}  # as the files of ELF number them
 _CODES = {"i": 0, "u": 1, "f": 2}  # of element types, in DLPack
 Array = npt.NDArray[Any]
 
@@ -51,7 +52,9 @@ class MappedWeights:
         if not self.arrays:
             return []
         paths = folder / "weight_bytes.o", folder / "weights.o"
-        _write_bytes(paths[0], self.arrays, _MACHINES[architecture(triple)])
+        machine = architecture_of(architecture(triple))
+        assert machine is not None
+        _write_bytes(paths[0], self.arrays, machine)
         paths[1].write_bytes(llvm_object(_code(self.arrays), triple))
         return [str(path) for path in paths]
 
@@ -66,7 +69,7 @@ def map_weights(lowered: IRModule, triple: str = "") -> tuple[IRModule, MappedWe
     Returns:
         The module that asks for them, and the weights. It has to be linked with their objects.
     """
-    if architecture(triple) not in _MACHINES:
+    if architecture_of(architecture(triple)) is None:
         return lowered, MappedWeights(())
     numbers: dict[DeviceArray, int] = {}
     arrays: list[Array] = []
@@ -200,10 +203,9 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMBOL_NAMES = b"\0autotune_weight_bytes\0"
 _SECTION_NAMES = b"\0.lrodata\0.symtab\0.strtab\0.shstrtab\0.note.GNU-stack\0"
 _LOADED = 0x2
-_X86_LARGE = 0x10000000  # may lie more than 2 GiB from the code; LLVM names such a section `.lrodata`
 
 
-def _write_bytes(path: Path, arrays: Sequence[Array], machine: int) -> None:
+def _write_bytes(path: Path, arrays: Sequence[Array], machine: Architecture) -> None:
     """Write weights as an object file: a section with one symbol, as the ELF specification lays files out.
 
     TVM's compiler would take the bytes as text, at three times their size, and linkers that take a binary file as it is
@@ -213,7 +215,7 @@ def _write_bytes(path: Path, arrays: Sequence[Array], machine: int) -> None:
     symbols = _SYMBOL.pack(0, 0, 0, 0, 0, 0) + _SYMBOL.pack(1, 0x11, 2, 1, 0, size)  # global, an object, hidden
     tails = [symbols, _SYMBOL_NAMES, _SECTION_NAMES]
     starts = list(accumulate(map(len, tails), initial=_ALIGNMENT + size))
-    flags = _LOADED | (_X86_LARGE if machine == _MACHINES["x86_64"] else 0)
+    flags = _LOADED | machine.large_data
     rows = [
         (0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
         (1, 1, flags, 0, _ALIGNMENT, size, 0, 0, _ALIGNMENT, 0),
@@ -224,7 +226,7 @@ def _write_bytes(path: Path, arrays: Sequence[Array], machine: int) -> None:
     ]
     identity = b"\x7fELF\x02\x01\x01"  # of 64 bits, the lowest byte first
     table = -(-starts[3] // 8) * 8
-    header = _HEADER.pack(identity, 1, machine, 1, 0, 0, table, 0, _HEADER.size, 0, 0, _SECTION.size, len(rows), 4)
+    header = _HEADER.pack(identity, 1, machine.elf, 1, 0, 0, table, 0, _HEADER.size, 0, 0, _SECTION.size, len(rows), 4)
     with path.open("wb") as file:
         file.write(header)
         for array, place in zip(arrays, places, strict=True):

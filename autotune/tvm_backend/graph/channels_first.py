@@ -36,6 +36,8 @@ class _ChannelsFirst(Rewriter):
         values: The value of each old variable so far.
     """
 
+    local = ("_last", "_first")
+
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.values: dict[Var, Expr] = {}
@@ -61,12 +63,6 @@ class _ChannelsFirst(Rewriter):
     def bind(self, var: Var, expr: Expr) -> None:
         self._last[var] = expr
         self._first.pop(var, None)
-
-    def enter_block(self) -> tuple[dict[Var, Expr], dict[Var, Expr]]:
-        return dict(self._last), dict(self._first)
-
-    def leave_block(self, before: tuple[dict[Var, Expr], dict[Var, Expr]]) -> None:
-        self._last, self._first = before
 
     def first(self, expr: Expr) -> Expr:
         """Return a movable operand with its channels first."""

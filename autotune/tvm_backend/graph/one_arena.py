@@ -10,12 +10,11 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import tvm
 from tvm import relax, tirx
 
-from autotune.plans.arena import BufferLife, aligned, place
+from autotune.plans.arena import FOR_EVER, Lifetimes, aligned, place
 from autotune.tvm_backend.expressions import fixed_bytes, has_branches, op_name, variables
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, Var
@@ -25,7 +24,6 @@ _TENSOR = "relax.vm.alloc_tensor"
 _DROP = "relax.vm.kill_object"
 # Calls whose result has the memory of the first operand. The last one copies a tensor that does not begin it.
 _SAME_MEMORY = ("vm.builtin.reshape", "runtime.TVMTensorCreateView", "vm.builtin.ensure_zero_offset")
-_FOR_EVER = 1 << 60
 
 
 def place_activations(mod: IRModule) -> IRModule:
@@ -44,18 +42,6 @@ def place_activations(mod: IRModule) -> IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
-@dataclass
-class _Use:
-    """When a tensor is used: the numbers of the first and the last binding."""
-
-    first: int = _FOR_EVER
-    last: int = 0
-
-    def note(self, number: int) -> None:
-        self.first = min(self.first, number)
-        self.last = max(self.last, number)
-
-
 class _Planner:
     """The bindings of a function, and the tensors that get other places."""
 
@@ -63,8 +49,11 @@ class _Planner:
         self._function = function
         self._bindings = list(_without_unread_tuples(function))
         self._values = {binding.var: binding.value for binding in self._bindings}
-        self._tensors = {var: _Use() for var, value in self._values.items() if self._is_fixed(value)}
-        self._root = {var: var for var in self._tensors}  # by variable: the tensor in whose memory it lies
+        self._lifetimes = Lifetimes[Var]()
+        fixed = [var for var, value in self._values.items() if self._is_fixed(value)]
+        for var in fixed:
+            self._lifetimes.allocate(var, fixed_bytes(var))
+        self._is_empty = not fixed
 
     def _is_fixed(self, value: Expr) -> bool:
         """Return whether a value is a tensor of a fixed size, at the start of a storage of one."""
@@ -76,12 +65,12 @@ class _Planner:
 
     def run(self) -> Function:
         """Return the function with its tensors in one storage."""
-        if has_branches(self._function) or not self._tensors:
+        if has_branches(self._function) or self._is_empty:
             return self._function
         for number, binding in enumerate(self._bindings):
             self._visit(number, binding)
         for var in variables(self._function.body.body):
-            self._use(var, _FOR_EVER)
+            self._lifetimes.use(var, FOR_EVER)
         return with_blocks(self._function, [relax.BindingBlock(list(self._placed()))])
 
     def _visit(self, number: int, binding: Binding) -> None:
@@ -90,16 +79,12 @@ class _Planner:
         if name in (_STORAGE, _TENSOR, _DROP):
             return
         source = _same_memory(value)
-        if source in self._root:
-            self._root[binding.var] = self._root[source]
+        if source is not None:
+            self._lifetimes.share(binding.var, source)
         for var in variables(value):
-            self._use(var, number)
+            self._lifetimes.use(var, number)
             if source is None and not _is_kernel(value):  # what else is done with it is not known
-                self._use(var, _FOR_EVER)
-
-    def _use(self, var: Var, number: int) -> None:
-        if var in self._root:
-            self._tensors[self._root[var]].note(number)
+                self._lifetimes.use(var, FOR_EVER)
 
     def _placed(self) -> Iterator[Binding]:
         """Yield the bindings with the new storages first, and without the drops of what lies in these."""
@@ -108,7 +93,7 @@ class _Planner:
         tensors = {var: value for var, value in self._values.items() if op_name(value) == _TENSOR}
         needed = {value.args[0] for var, value in tensors.items() if var not in places}
         gone = {value.args[0] for value in tensors.values()} - needed
-        gone.update(var for var, root in self._root.items() if root in places)
+        gone.update(var for var in self._values if self._lifetimes.owner(var) in places)
         for binding in self._bindings:
             value = binding.value
             if binding.var in places:
@@ -120,10 +105,10 @@ class _Planner:
 
     def _places(self) -> tuple[list[Binding], dict[Var, tuple[Var, Expr]]]:
         """Return the storages, and for each tensor its storage and its offset there."""
-        used = {var: use for var, use in self._tensors.items() if use.last}
-        order = sorted(used, key=lambda var: used[var].last != _FOR_EVER)  # those that outlive the call come first
-        own = sum(use.last == _FOR_EVER for use in used.values())
-        lives = [BufferLife(fixed_bytes(var), used[var].first, used[var].last) for var in order]
+        used = self._lifetimes.lives()
+        order = sorted(used, key=lambda var: used[var].last != FOR_EVER)  # those that outlive the call come first
+        own = sum(life.last == FOR_EVER for life in used.values())
+        lives = [used[var] for var in order]
         offsets, size = place(lives, own)
         starts = list(itertools.accumulate((aligned(life.bytes) for life in lives[:own]), initial=0))
         sizes = [end - start for start, end in itertools.pairwise((*starts, size))]

@@ -8,7 +8,6 @@ the product before it. A permutation sinks only where its inverse is below it: a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -40,6 +39,8 @@ def sink_permutations(mod: IRModule, *, ties: bool = True) -> IRModule:
 class _Sinker(Rewriter):
     """Keeps for each old variable a new expression, and the axes by which that becomes it; none if it is the same."""
 
+    local = ("_sources", "_permuted")
+
     def __init__(self, mod: IRModule, ties: bool) -> None:
         super().__init__(mod)
         self._ties = ties
@@ -61,12 +62,6 @@ class _Sinker(Rewriter):
 
     def bind(self, var: Var, expr: Expr) -> None:
         self._sources[var] = (expr, ())
-
-    def enter_block(self) -> Any:
-        return dict(self._sources), dict(self._permuted)
-
-    def leave_block(self, before: Any) -> None:
-        self._sources, self._permuted = before
 
     def _composed(self, var: Var, value: Expr) -> tuple[Expr, Axes] | None:
         """What a permutation of a variable is a permutation of. One of axes of extent 1 is a reshape."""

@@ -7,7 +7,6 @@ the convolution before it.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from tvm import relax
 
@@ -28,6 +27,8 @@ def sink_reshapes(mod: IRModule) -> IRModule:
 
 class _Sinker(Rewriter):
     """Keeps for each old variable a new one with the same elements in the same order, in its shape or in another."""
+
+    local = ("_sources", "_shaped")
 
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
@@ -52,12 +53,6 @@ class _Sinker(Rewriter):
 
     def bind(self, var: Var, expr: Expr) -> None:
         self._sources[var] = self._shaped[var] = expr
-
-    def enter_block(self) -> tuple[dict[Var, Expr], dict[Var, Expr]]:
-        return dict(self._sources), dict(self._shaped)
-
-    def leave_block(self, before: Any) -> None:
-        self._sources, self._shaped = before
 
     def _source(self, expr: Expr) -> Expr:
         return self._sources.get(expr, expr) if isinstance(expr, relax.Var) else expr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm
 import tvm_ffi
@@ -56,7 +56,12 @@ class Rewriter:
     """Rebuilds `main` binding by binding. A subclass says what each binding becomes.
 
     The parameters, the attributes and the structure of the result stay the same.
+
+    Attributes:
+        local: The names of the dictionaries whose expressions hold only within the dataflow block that makes them.
     """
+
+    local: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
@@ -82,15 +87,12 @@ class Rewriter:
         """Replace all expressions for an old variable by a new one."""
         raise NotImplementedError
 
-    def leave_block(self, before: Any) -> None:
-        """Restore the state before a dataflow block.
-
-        Args:
-            before: What `enter_block` returned.
-        """
-
-    def enter_block(self) -> Any:
-        """Return the state to restore at the end of a dataflow block."""
+    def _local_copies(self) -> dict[str, Any]:
+        """Return copies of what `local` names, and of the dictionaries of forms in it."""
+        return {
+            name: {key: dict(item) if isinstance(item, dict) else item for key, item in getattr(self, name).items()}
+            for name in self.local
+        }
 
     def run(self) -> IRModule:
         """Rebuild `main` and return the new module."""
@@ -150,12 +152,13 @@ class Rewriter:
             for binding in block.bindings:
                 self.bind(binding.var, self.plain(binding.var))
             return
-        before = self.enter_block()
+        before = self._local_copies()
         with self.builder.dataflow():
             self._bindings(block)
             visible = [item.var for item in block.bindings if not isinstance(item.var, relax.DataflowVar)]
             made = [self.builder.emit_output(self.plain(var), var.name) for var in visible]
-        self.leave_block(before)
+        for name, expressions in before.items():
+            setattr(self, name, expressions)
         for var, output in zip(visible, made, strict=True):
             self.bind(var, output)
 

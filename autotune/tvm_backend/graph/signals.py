@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
@@ -28,6 +26,8 @@ def signals_as_images(mod: IRModule) -> IRModule:
 class _Signals(Rewriter):
     """Keeps for an old variable that is a signal the image of it, and for others, and where it is read, itself."""
 
+    local = ("_images", "_plain")
+
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self._images: dict[Var, Expr] = {}
@@ -50,12 +50,6 @@ class _Signals(Rewriter):
     def bind(self, var: Var, expr: Expr) -> None:
         self._images.pop(var, None)
         self._plain[var] = expr
-
-    def enter_block(self) -> tuple[dict[Var, Expr], dict[Var, Expr]]:
-        return dict(self._images), dict(self._plain)
-
-    def leave_block(self, before: Any) -> None:
-        self._images, self._plain = before
 
     def _convolution(self, value: Expr) -> Expr | None:
         if not plain_convolution(value, "relax.nn.conv1d", "W"):

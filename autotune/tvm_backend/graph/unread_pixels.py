@@ -108,6 +108,8 @@ def _times(one: Steps, other: Steps) -> Steps:
 class _Thinner(PlainRewriter):
     """Keeps for each old variable a new one with the pixels that are read, and slices of it."""
 
+    local = ("_sliced",)
+
     def __init__(self, mod: IRModule, steps: dict[Var, Steps]) -> None:
         super().__init__(mod)
         self._steps = steps
@@ -156,9 +158,3 @@ class _Thinner(PlainRewriter):
             cut = relax.op.strided_slice(data, [2, 3], [0, 0], list(static_shape(data)[2:]), strides)
             self._sliced[var, wanted] = self.builder.emit(cut)
         return self._sliced[var, wanted]
-
-    def enter_block(self) -> dict[tuple[Var, Steps], Expr]:
-        return dict(self._sliced)
-
-    def leave_block(self, before: dict[tuple[Var, Steps], Expr]) -> None:
-        self._sliced = before

@@ -8,13 +8,12 @@ from math import prod
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.target import codegen
 
-from autotune.tvm_backend.bfloat16 import elements
-from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, with_instructions
 from autotune.tvm_backend.cuda.tf32 import with_fragments
-from autotune.tvm_backend.integer.amx import with_tiles
-from autotune.tvm_backend.integer.intrinsics import has
+from autotune.tvm_backend.intrinsics import elements
+from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
+from autotune.tvm_backend.intrinsics.tiles import with_tiles
+from autotune.tvm_backend.isa.choice import architecture, sets_of
 from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
@@ -58,7 +57,6 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
 _ANY_CPU: tuple[Pass, ...] = (write_around, keep_not_a_number, keep_on_stack, join_loops, announce_extents, add_offsets)
 _GPU: tuple[Pass, ...] = (copy_columns_singly,)
 _GPU_CODE: tuple[Pass, ...] = (with_fragments,)
-_X86: tuple[Pass, ...] = (prefetch_weights, with_tiles, *_ANY_CPU)
 
 
 def pipeline(target: Target) -> str:
@@ -72,13 +70,17 @@ def pipeline(target: Target) -> str:
         return "autotune-cuda"
     if target.kind.name != "llvm":
         return "default"
-    triple = str(target.attrs.get("mtriple") or codegen.llvm_get_system_triple())
-    name, ours = ("autotune-x86", _X86) if triple.startswith("x86_64") else ("autotune", _ANY_CPU)
-    if has(target, DPBF16PS):
-        name = "autotune-bfloat16"
-        ours = (*ours, with_instructions)
-    ours = (*ours, elements.keep_not_a_number)
-    tirx.register_tir_pipeline(name, partial(_passes, ours))
+    here = architecture(target)
+    functions = functions_of(target)
+    name = "-".join(["autotune", *([here.name] if here else []), *(item.feature for item in functions)])
+    ours = [
+        *([partial(prefetch_weights, instruction=here.prefetch)] if here and here.prefetch else []),
+        *([with_tiles] if any(item.tiles for item in sets_of(target)) else []),
+        *_ANY_CPU,
+        *(partial(with_functions, functions=item) for item in functions),
+        elements.keep_not_a_number,
+    ]
+    tirx.register_tir_pipeline(name, partial(_passes, tuple(ours)))
     return name
 
 

@@ -17,54 +17,45 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from tvm import tirx
-from tvm.tirx import IntImm
 
+from autotune.tvm_backend.kernels.index_values import Index
 from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import Buffer, IRModule, PrimExpr, PrimFunc, Stmt
 
 _FUNCTION = "autotune_prefetch"
 _EFFECT = "nounwind willreturn memory(inaccessiblemem: readwrite)"
 _ASSEMBLY = f"""
-define void @{_FUNCTION}(ptr %address) alwaysinline {_EFFECT} {{
-  call void asm sideeffect "prefetcht1 $0", "*m"(ptr elementtype(i8) %address) {_EFFECT}
+define void @{_FUNCTION}(ptr %address) alwaysinline {_EFFECT} {{{{
+  call void asm sideeffect "{{instruction}}", "*m"(ptr elementtype(i8) %address) {_EFFECT}
   ret void
-}}
+}}}}
 """
 _LINE = 16  # elements of a line in the cache; all computation on CPUs is in float32
 _AHEAD = 65536  # elements that are used before those that are fetched, at most: 256 KiB, a part of the L2 cache
 _REPEATED = 2  # how often a line is fetched at most, in as many passes
 _LOOKED_AT = 4096  # iterations of a loop, at most
-_OPERATORS: dict[str, Callable[[int, int], int]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "FloorMod": operator.mod,
-    "Min": min,
-    "Max": max,
-}
 
 
-def prefetch_weights(module: IRModule) -> IRModule:
+def prefetch_weights(module: IRModule, instruction: str) -> IRModule:
     """Insert prefetches into the functions of a module.
 
     Args:
         module: What the passes of TVM return: its buffers are flat, and its innermost loops are vectors.
+        instruction: In assembly, what fetches the line of `$0`.
     """
-    return over_programs(module, _prefetching)
+    code = _ASSEMBLY.format(instruction=instruction)
+    return over_programs(module, lambda function: _prefetching(function, code))
 
 
-def _prefetching(function: PrimFunc) -> PrimFunc:
+def _prefetching(function: PrimFunc, code: str) -> PrimFunc:
     body, _ = _Prefetcher().visit(function.body)
     if body.same_as(function.body):
         return function
-    return with_llvm_code(function, body, _ASSEMBLY)
+    return with_llvm_code(function, body, code)
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,53 +323,3 @@ def _with_body(statement: Stmt, body: Stmt) -> Stmt:
         return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
     loop = statement.loop_var, statement.min, statement.extent, statement.kind
     return tirx.For(*loop, body, statement.thread_binding, statement.annotations)
-
-
-_Evaluate = Callable[[Mapping[PrimExpr, int]], int]
-
-
-@dataclass(frozen=True)
-class Index:
-    """An expression of constants, variables and the operators above."""
-
-    expression: PrimExpr
-
-    @classmethod
-    def read(cls, expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> Index | None:
-        """Return an index with the values of variables in place of them; None if it holds anything else."""
-        replaced = _replaced(expression, values)
-        return None if replaced is None else cls(replaced)
-
-    def at_zero(self, variables: Collection[PrimExpr]) -> PrimExpr:
-        """Return the expression with zero in place of some variables."""
-        return _replaced(self.expression, {item: IntImm(str(item.ty.dtype), 0) for item in variables})
-
-    @cached_property
-    def value(self) -> _Evaluate:
-        """What returns the value, given that of each variable."""
-        return _evaluator(self.expression)
-
-
-def _replaced(expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> PrimExpr | None:
-    kind = type(expression).__name__
-    if kind == "IntImm":
-        return expression
-    if kind == "Var":
-        return _replaced(values[expression], values) if expression in values else expression
-    if kind not in _OPERATORS:
-        return None
-    operands = _replaced(expression.a, values), _replaced(expression.b, values)
-    return None if any(part is None for part in operands) else getattr(tirx, kind)(*operands)
-
-
-def _evaluator(expression: PrimExpr) -> _Evaluate:
-    kind = type(expression).__name__
-    if kind == "IntImm":
-        constant = int(expression.value)
-        return lambda values: constant
-    if kind == "Var":
-        return operator.itemgetter(expression)
-    compute = _OPERATORS[kind]
-    first = _evaluator(expression.a)
-    second = _evaluator(expression.b)
-    return lambda values: compute(first(values), second(values))

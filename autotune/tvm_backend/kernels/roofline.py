@@ -1,4 +1,4 @@
-"""Measure what this machine's CPUs or a GPU can do at most: floating-point operations, and bytes from memory.
+"""Measure what this machine's CPUs can do at most: floating-point operations, and bytes from memory.
 
 A kernel can be no faster than the slower of the two allows. That is the roofline model of Williams, Waterman and
 Patterson, "Roofline" (Communications of the ACM, 2009).
@@ -14,13 +14,10 @@ import numpy as np
 import tvm
 from tvm import te
 
-from autotune.options import Precision
-from autotune.tvm_backend.bfloat16 import elements, instructions
-from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
-from autotune.tvm_backend.integer import intrinsics
+from autotune.tvm_backend.intrinsics import elements
+from autotune.tvm_backend.isa.choice import rate, vector_registers
 from autotune.tvm_backend.search.tasks import arguments
-from autotune.tvm_backend.target import vector_registers
-from autotune.tvm_backend.types import Device, IRModule, Schedule, Target, TensorExpr
+from autotune.tvm_backend.types import IRModule, Schedule, Target, TensorExpr
 
 _CHAINS = 12  # of multiply-adds that do not wait for each other: units times cycles of latency, and some more
 _STEPS = 256
@@ -29,14 +26,6 @@ _READ_BYTES = 2**28  # in a run, by reading a ring as often as it takes
 _LEAST_RING = 2**16  # bytes of a thread
 _RUNS = 7  # at a time
 _MEASURED_S = 0.5  # of each; at first both threads of TVM's pool may share one CPU
-
-# Multiply-adds of fp16 that are summed in fp32, a cycle of a multiprocessor: NVIDIA's figures for data centres. GPUs
-# for games have half of it.
-_TENSOR_CORES = {"sm_75": 512, "sm_80": 1024, "sm_86": 512, "sm_89": 512, "sm_90": 2048, "sm_100": 4096}
-_SHARES_OF_HALF = {"fp16": 1, "bf16": 1, "tf32": 0.5}
-_COPIED_BYTES = 2**29  # several times the largest L2 cache
-_COPIES = 4
-_COPY_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -102,8 +91,8 @@ def relative_rate(program: IRModule, target: Target) -> float:
     if target.kind.name != "llvm":
         return 1.0
     if "int8" in dtypes and dtypes & {"uint8", "int16"}:
-        return intrinsics.rate(target)
-    return instructions.rate(target) if elements.DTYPE in dtypes else 1.0
+        return rate(target, "integers")
+    return rate(target, "bfloat16") if elements.DTYPE in dtypes else 1.0
 
 
 def _fastest_s(operands: list[TensorExpr], target: Target) -> float:
@@ -155,40 +144,3 @@ def _keep_in_registers(schedule: Schedule) -> None:
     first = schedule.decompose_reduction(block, step)
     *_, chain, _lane = schedule.get_loops(first)
     schedule.unroll(chain)
-
-
-def gpu_roofline(
-    device: Device, target: Target, precision: Precision = "fp32", *, copied: int = _COPIED_BYTES
-) -> Roofline | None:
-    """Return the limits of a GPU at its highest clock.
-
-    Args:
-        device: The TVM device.
-        target: The target, for its architecture.
-        precision: In what products are computed: by tensor cores in fp16, bf16 and tf32.
-        copied: How many bytes are copied to measure the memory; twice as many are allocated.
-
-    Returns:
-        None if the rate of the architecture's tensor cores is not known.
-    """
-    arch = str(target.attrs["arch"])
-    share = _SHARES_OF_HALF.get(precision)
-    rate = multiprocessors(target).multiply_adds if share is None else share * _TENSOR_CORES.get(arch, 0)
-    if not rate:
-        return None
-    gflops = 2 * rate * int(device.multi_processor_count) * int(device.max_clock_rate) / 1e6  # the clock is in kHz
-    return Roofline(gflops, 2 * copied / _copy_s(device, copied) / 1e9)
-
-
-def _copy_s(device: Device, size: int) -> float:
-    """Return the seconds of a copy, of the fastest of some runs."""
-    source, goal = (tvm.runtime.empty((size,), "uint8", device) for _ in range(2))
-    taken = []
-    for _ in range(_COPY_RUNS):
-        device.sync()
-        started = time.perf_counter()
-        for _ in range(_COPIES):
-            source.copyto(goal)
-        device.sync()
-        taken.append((time.perf_counter() - started) / _COPIES)
-    return min(taken)

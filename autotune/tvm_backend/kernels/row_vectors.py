@@ -21,9 +21,10 @@ from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.calls import check_calls
+from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.kernels.index_values import block_in
 from autotune.tvm_backend.kernels.vector_runs import run_of
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
-from autotune.tvm_backend.target import vector_registers
 from autotune.tvm_backend.types import (
     BlockRV,
     IRModule,
@@ -31,7 +32,6 @@ from autotune.tvm_backend.types import (
     LoopRV,
     PlainTrace,
     PrimExpr,
-    Stmt,
     Target,
     Trace,
     TuningRecord,
@@ -76,7 +76,7 @@ def _vectors(schedule: Schedule, block: BlockRV) -> list[Loop]:
 
 def _is_guarded(loop: Loop) -> bool:
     """Whether the block in a loop has a condition."""
-    return not isinstance(_realize(loop).predicate, IntImm)
+    return not isinstance(block_in(loop).predicate, IntImm)
 
 
 def _may_cross_rows(trace: PlainTrace) -> bool:
@@ -149,16 +149,9 @@ def _is_vectorized(loop: Loop) -> bool:
 
 def _row(loop: Loop) -> int:
     """Return the extent of the innermost of the loops that were fused to a loop; 0 if nothing was fused."""
-    values = getattr(_realize(loop), "iter_values", ())  # a loop may be around several blocks
+    values = getattr(block_in(loop), "iter_values", ())  # a loop may be around several blocks
     moduli = (_moduli(value, loop.loop_var) for value in values)
     return min((modulus for of_index in moduli for modulus in of_index), default=0)
-
-
-def _realize(loop: Loop) -> Stmt:
-    """Return the block in a loop."""
-    while hasattr(loop, "body"):
-        loop = loop.body
-    return loop
 
 
 def _moduli(expr: PrimExpr, variable: PrimExpr) -> Iterator[int]:

@@ -5,27 +5,17 @@ Of a tensor that a block reads in several places, the first of them counts.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from autotune.tvm_backend.types import BlockRV, LoopRV, PrimExpr, Schedule, Stmt
+from autotune.tvm_backend.kernels.index_values import Index, block_in
+from autotune.tvm_backend.types import BlockRV, LoopRV, PrimExpr, Schedule
 
 _Places = npt.NDArray[np.int64]
-
-_OPERATORS: dict[str, Callable[[_Places, _Places], _Places]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "FloorMod": operator.mod,
-    "Min": np.minimum,
-    "Max": np.maximum,
-}
 
 
 def run_of(schedule: Schedule, block: BlockRV, loop: LoopRV) -> int:
@@ -52,7 +42,7 @@ def _places(schedule: Schedule, block: BlockRV, vector: LoopRV) -> Iterator[_Pla
     """Yield the elements of each tensor that a block touches in a vector loop; None where that is not known."""
     loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
     inner = schedule.get(vector)
-    realize = _realize(inner)
+    realize = block_in(inner)
     tensors = (*realize.block.reads, *realize.block.writes) if hasattr(realize, "block") else ()
     sizes_of_all = [*(loop.extent for loop in loops), *(size for item in tensors for size in item.source.shape)]
     if not tensors or not all(isinstance(size, tirx.IntImm) for size in sizes_of_all):
@@ -71,20 +61,11 @@ def _places(schedule: Schedule, block: BlockRV, vector: LoopRV) -> Iterator[_Pla
             yield np.broadcast_to(sum(offsets), (int(inner.extent),)) if complete else None
 
 
-def _realize(loop: Stmt) -> Stmt:
-    while hasattr(loop, "body"):
-        loop = loop.body
-    return loop
-
-
 def _evaluated(expr: PrimExpr, values: Mapping[PrimExpr, _Places | None]) -> _Places | None:
     """Return what an index is for all values of a variable; None if it depends on data."""
-    if isinstance(expr, tirx.IntImm):
-        return np.array(int(expr))
-    if isinstance(expr, tirx.Var):
-        return values.get(expr)
-    function = _OPERATORS.get(type(expr).__name__)
-    if function is None:
+    index = Index.read(expr, {})
+    given = {variable: value for variable, value in values.items() if value is not None}
+    try:
+        return None if index is None else np.asarray(index.value(given))
+    except KeyError:  # a variable whose values are not known
         return None
-    left, right = (_evaluated(item, values) for item in (expr.a, expr.b))
-    return None if left is None or right is None else np.asarray(function(left, right))

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from autotune.errors import AutotuneError, ModelError, first_line, one_line
+from autotune.errors import AutotuneError, ModelError, OpenShapes, first_line, one_line
 from autotune.options import Constant, InputSpec
+from autotune.storage.formats import OpenBatch
 from autotune.tvm_backend.types import IRModule, ModelProto
 
 _FLOATS = "float"
@@ -24,6 +25,7 @@ _CHANNELS = (1, 3, 4)
 _BY_NAME = (
     (("batch", "bs"), 1),
     (("height", "width"), 224),
+    (("point", "node", "edge", "box"), 128),
     (("channel",), 3),
     (("sample",), 16_000),
     (("seq", "len", "token", "time", "frame"), 128),
@@ -36,13 +38,15 @@ _SECOND = 16_000
 class Model:
     """An imported model. Inputs and outputs are in the order of the graph.
 
-    `rewritten` is the ONNX graph that TVM was given where it is not the one in the file.
+    `rewritten` is the ONNX graph that TVM was given where it is not the one in the file. `open_batches` are those that
+    were taken as 1.
     """
 
     module: IRModule
     inputs: tuple[InputSpec, ...]
     outputs: tuple[str, ...]
     rewritten: ModelProto = None
+    open_batches: tuple[OpenBatch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ def resolve(
     free: Sequence[OpenInput],
     overrides: Mapping[str, InputSpec],
     dims: Mapping[str, int],
+    batches: Sequence[OpenBatch] = (),
     examples: Mapping[str, int] | None = None,
 ) -> tuple[InputSpec, ...]:
     """The inputs in the order of `free`, every dimension known.
@@ -73,17 +78,48 @@ def resolve(
     Args:
         overrides: Shapes (and types) by the name of the input; an empty dtype keeps the model's.
         dims: Sizes of open dimensions by their names.
+        batches: Open batches that are taken as 1, see `open_batches`.
         examples: Sizes to advise for open dimensions by their names; others are guessed.
 
     Raises:
-        ModelError: An input that was named does not exist, or one has an open dimension still.
+        OpenShapes: An input has an open dimension still.
+        ModelError: An input or a dimension that was named does not exist.
     """
     _check_names(path, free, overrides, dims)
-    named = [_named(item, dims) for item in free]
+    with_batch = {item.input: item.shape for item in batches}
+    named = [_named(item, dims, with_batch.get(item.name)) for item in free]
     open_ = [item for item in named if item.fixed is None and item.name not in overrides]
     if open_:
-        raise ModelError(_advice(path, open_, dict(examples or {})))
+        raise _open_shapes(path, open_, dict(examples or {}))
     return tuple(_resolved(item, overrides.get(item.name)) for item in named)
+
+
+def open_batches(
+    free: Sequence[OpenInput], overrides: Mapping[str, InputSpec], dims: Mapping[str, int]
+) -> tuple[OpenBatch, ...]:
+    """Return the batches that are taken as 1: of all inputs nothing but the first dimension is open, and is a batch.
+
+    That of a name whose size follows from the shape that was given for another input is none of them.
+
+    Args:
+        free: The inputs, as the file has them.
+        overrides: Shapes that the user gave, by the name of the input.
+        dims: Sizes that the user gave, by the name of the open dimension.
+    """
+    named = [_named(item, dims) for item in free if item.name not in overrides]
+    open_ = [item for item in named if item.fixed is None]
+    followed = {dim for item in free if item.name in overrides for dim in item.dims or () if dim != ""}
+    if not all(map(_lacks_batch, open_)) or any(item.dims[0] in followed for item in open_ if item.dims):
+        return ()
+    return tuple(OpenBatch(item.name, str(item.dims[0]), (1, *map(int, item.dims[1:]))) for item in open_ if item.dims)
+
+
+def _lacks_batch(item: OpenInput) -> bool:
+    """Whether an input has a shape but for its first dimension, which is a batch for all that its name says."""
+    if not item.dims or not isinstance(item.dims[0], str):
+        return False
+    only = all(isinstance(dim, int) for dim in item.dims[1:])
+    return only and sensible(item.dtype, item.dims, {}, item.name)[0] == 1
 
 
 def _resolved(item: OpenInput, override: InputSpec | None) -> InputSpec:
@@ -105,22 +141,26 @@ def _check_names(
         raise ModelError(f"{path} has no dimension {unknown[0]!r}; its open ones: {', '.join(open_dims) or 'none'}")
 
 
-def _named(item: OpenInput, sizes: Mapping[str, int]) -> OpenInput:
-    """The input with the sizes of the dimensions that have one by name."""
+def _named(item: OpenInput, sizes: Mapping[str, int], shape: tuple[int, ...] | None = None) -> OpenInput:
+    """The input with the sizes of the dimensions that have one by name; with this shape if there is one."""
+    if shape is not None:
+        return OpenInput(item.name, item.dtype, shape)
     if item.dims is None:
         return item
     return OpenInput(item.name, item.dtype, tuple(sizes.get(str(dim), dim) for dim in item.dims))
 
 
-def _advice(path: Path, open_: Sequence[OpenInput], sizes: dict[str, int]) -> str:
+def _open_shapes(path: Path, open_: Sequence[OpenInput], sizes: dict[str, int]) -> OpenShapes:
     """One line: which inputs lack a shape, and options that give each of them one."""
     shown = ", ".join(f"{item.name!r} ({_written(item)})" for item in open_)
-    words: list[str] = []
+    advised: list[str] = []
     for item in open_:
         shape = sensible(item.dtype, item.dims, sizes, item.name)
-        words += ["--input", f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}"]
+        advised.append(f"{item.name}={'x'.join(map(str, shape)) or 'scalar'}")
     what = "its shape" if len(open_) == 1 else "their shapes"
-    return f"{path}: no fixed shape is known for {shown}; add {what}, such as: {shlex.join(words)}"
+    words = shlex.join(word for text in advised for word in ("--input", text))
+    line = f"{path}: no fixed shape is known for {shown}; add {what}, such as: {words}"
+    return OpenShapes(line, tuple(advised))
 
 
 def _written(item: OpenInput) -> str:

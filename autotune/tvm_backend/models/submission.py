@@ -15,21 +15,22 @@ from autotune.plans.exploration import Alternatives
 from autotune.plans.plan import NOTHING, Plan, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage import formats
-from autotune.storage.atomic import publish_bytes, publish_file
-from autotune.storage.formats import Entry, KeptValue, ShapeBinding
+from autotune.storage.atomic import publish_bytes, publish_file, stamp
+from autotune.storage.formats import Entry, KeptValue, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
+from autotune.storage.model_digest import ModelDigest, digest_of
 from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
 from autotune.storage.room import scratch_folder
-from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.calls import check_program
+from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.gguf.decoder import TOKENS, Decoder
 from autotune.tvm_backend.models.gguf.file import is_gguf
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx import checks
-from autotune.tvm_backend.models.onnx.read import freeze, parse_file, read_model
+from autotune.tvm_backend.models.onnx.read import freeze, load_weights, parse_graph, read_model, weight_files
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.pytorch.archive import is_archive
 from autotune.tvm_backend.models.pytorch.program import import_program, write_fixed
@@ -41,6 +42,7 @@ from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
 
 Result = TypeVar("Result")
+Stamp = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class _Imported:
     shapes: ShapeBinding
     inputs: tuple[InputSpec, ...]
     tasks: list[Task]
+    open_batches: tuple[OpenBatch, ...]
     alternatives: Alternatives | None = None
 
 
@@ -61,6 +64,8 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         check_tensor_cores(target.description, request.precision)
     precision = chosen_precision(request.precision, target.description)
     progress("reading the model")
+    path = Path(request.model)
+    before = _stamp(path)
     source = open_source(request)
     request = replace(request, shapes=source.shapes(request.shapes))
     quantisation = None
@@ -71,9 +76,11 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
     tasks = unite([item.tasks for item in imported])
     size = 0
     crc = 0
+    digest = None
     if request.folder is not None:
         paths = JobPaths(Path(request.folder))
         size, crc = _write(paths, source, [task.program for task in tasks])
+        digest = _digest(path, {path.name: before, **source.weights})
         if request.plan != NOTHING:
             publish_bytes(paths.plan, text(request.plan).encode())
         if imported[0].alternatives is not None:
@@ -90,7 +97,28 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         quantisation=quantisation,
         precision=precision,
         state=source.state,
+        open_batches=imported[0].open_batches,
+        digest=digest,
     )
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Return the stamp of a file; None if it cannot be looked at, which its reader reports."""
+    try:
+        return stamp(path)
+    except OSError:
+        return None
+
+
+def _digest(path: Path, before: Mapping[str, Stamp | None]) -> ModelDigest:
+    """Return the digest of a model, if its files are still those that were read: these were their stamps before."""
+    try:
+        digest = digest_of(path, [name for name in before if name != path.name])
+    except OSError as error:
+        raise ModelError(f"cannot read {path} again: {error.strerror}") from error
+    if any(_stamp(path.parent / name) != earlier for name, earlier in before.items()):
+        raise ModelError(f"{path} was changed while it was read; submit it again")
+    return digest
 
 
 def chosen_precision(asked: AskedPrecision, description: Mapping[str, Any]) -> Precision:
@@ -169,7 +197,9 @@ class _Importer:
             tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
-        return _Imported(shapes, tuple(model.inputs), tasks, alternatives)
+        named = {batch.dim: 1 for batch in model.open_batches if batch.dim}
+        shapes = replace(shapes, dims=shapes.dims | named)  # as if it had been given
+        return _Imported(shapes, tuple(model.inputs), tasks, model.open_batches, alternatives)
 
     def _prepared(self, model: Model, plan: Plan) -> IRModule:
         asked = self._request
@@ -222,9 +252,11 @@ class Source(Protocol):
 
     Attributes:
         state: What it keeps from one run to the next, which is inputs and outputs of what is imported.
+        weights: The files that it keeps weights in, by their paths from its folder: their stamps before they were read.
     """
 
     state: tuple[KeptValue, ...]
+    weights: Mapping[str, Stamp | None]
 
     def shapes(self, asked: tuple[ShapeBinding, ...]) -> tuple[ShapeBinding, ...]:
         """Return the sets of shapes that it is imported with, of those that the user asked for."""
@@ -267,11 +299,14 @@ class _OnnxFile(Source):
     """An ONNX file."""
 
     state: tuple[KeptValue, ...] = ()
+    weights: Mapping[str, Stamp | None]
 
     def __init__(self, path: Path, values: Mapping[str, Constant]) -> None:
         self._path = path
         self._values = values
-        self._proto = parse_file(path)
+        self._proto = parse_graph(path)
+        self.weights = {name: _stamp(path.parent / name) for name in weight_files(self._proto)}
+        load_weights(path, self._proto)
 
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         overrides = {item.name: item for item in shapes.inputs}
@@ -293,6 +328,7 @@ class _ExportedProgram(Source):
     """A program that PyTorch exported."""
 
     state: tuple[KeptValue, ...] = ()
+    weights: Mapping[str, Stamp | None] = {}
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -301,7 +337,8 @@ class _ExportedProgram(Source):
         overrides = {item.name: item for item in shapes.inputs}
         with scratch_folder("program") as folder:
             fixed = Path(folder) / "model.pt2" if job is None else job.program
-            return import_program(fixed, write_fixed(self._path, overrides, shapes.dims, fixed), shown=self._path)
+            inputs, batches = write_fixed(self._path, overrides, shapes.dims, fixed)
+            return replace(import_program(fixed, inputs, shown=self._path), open_batches=batches)
 
     def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
         raise _no_quantisation(self._path, "a PyTorch program")
@@ -312,6 +349,8 @@ class _ExportedProgram(Source):
 
 class _LiteFile(Source):
     """A model of TensorFlow Lite."""
+
+    weights: Mapping[str, Stamp | None] = {}
 
     def __init__(self, path: Path) -> None:
         self._flatbuffer, self.state = with_open_state(Flatbuffer(path))
@@ -332,6 +371,7 @@ class _GgufFile(Source):
     """A language model in a GGUF file: it is imported for several numbers of tokens at a time."""
 
     state: tuple[KeptValue, ...] = ()
+    weights: Mapping[str, Stamp | None] = {}
 
     def __init__(self, path: Path, context: int | None, activations: Activations) -> None:
         self._path = path

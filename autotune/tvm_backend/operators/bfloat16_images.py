@@ -10,35 +10,32 @@ All arithmetic is in float32. What a kernel writes is rounded once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
-from autotune.tvm_backend.integer.intrinsics import Instructions
-from autotune.tvm_backend.integer.schedules import (
+from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.intrinsics.schedules import (
     BFLOAT16_DEPTHWISE,
-    BFLOAT16_DOT,
     INTRINSIC,
     LEFT_ALONE,
     OUT,
     PAD,
-    WINDOW,
 )
-from autotune.tvm_backend.operators.byte_images import scheduled
+from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.values import LANES
+from autotune.tvm_backend.operators import images
+from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping, padded
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.integer_product import Grouping, padded
+from autotune.tvm_backend.operators.element_types import BFLOAT16
+from autotune.tvm_backend.operators.images import Element, scheduled
 from autotune.tvm_backend.programs import finished, unscheduled
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
-LANES = 16
-PAIR = 2  # products that one instruction adds up
-# The element of a result at an index, and that of a sum of products at an index.
-Element = Callable[..., PrimExpr]
+PAIR = BFLOAT16.word
 Shape = tuple[int, ...]
 
 
@@ -55,37 +52,8 @@ def sums_of_convolution(
     instructions: Instructions,
     grouping: Grouping | None = None,
 ) -> TensorExpr:
-    """Express the sums of a convolution.
-
-    Args:
-        data: The image (N, H, W, IC, b).
-        weight: (OC, KH, KW, IC, b / 2, 16, 2); with N before OC where each image has weights of its own.
-        window: The geometry.
-        instructions: Those that compute the product.
-        grouping: Which channels are multiplied; None for all.
-
-    Returns:
-        float32 (N, OH, OW, OC, 16).
-    """
-    all_chunks = int(data.shape[3])
-    source = padded(data, window, tirx.const(0, DTYPE))
-    extents = weight.shape[-7:]
-    axes = [te.reduce_axis((0, extents[axis])) for axis in (1, 2, 3, 4, 6)]
-    down, right, chunk, word, half = axes
-    shared = len(weight.shape) == len(extents)
-
-    def product(n: PrimExpr, y: PrimExpr, x: PrimExpr, c: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        place = grouping.chunk(c, chunk, all_chunks, int(data.shape[4])) if grouping else chunk
-        one = to_float(source[(n, *window.at(y, x, down, right), place, word * PAIR + half)])
-        tap = (*([] if shared else [n]), c, down, right, chunk, word, lane, half)
-        return te.sum(one * to_float(weight[tap]), axis=axes)
-
-    shape = (data.shape[0], *window.size, extents[0], extents[5])
-    attrs: dict[str, Any] = {"schedule_rule": BFLOAT16_DOT, INTRINSIC: instructions.vector}
-    high, wide, inner = (int(extent) for extent in extents[1:4])
-    if instructions.tiles and window.dilation[1] == 1 and inner == all_chunks:
-        attrs[WINDOW] = [high, wide, inner, int(data.shape[4]), *window.strides, window.dilation[0], PAIR]
-    return te.compute(shape, product, name=BFLOAT16_DOT, attrs=attrs)
+    """Express the sums of a convolution, or of rows, in float32; the arguments are those of a `ChunkedProduct`."""
+    return ChunkedProduct(BFLOAT16, window, instructions, grouping).sums(data, weight, tirx.const(0, DTYPE))
 
 
 def sums_of_pixels(
@@ -161,17 +129,13 @@ def _written(value: PrimExpr, dtype: str) -> PrimExpr:
 
 
 def pack_program(shape: Shape, lanes: int) -> PrimFunc:
-    """Return the program that makes an image of float32 (N, C, H, W)."""
-    batch, channels, height, width = shape
-    data = te.placeholder(shape, "float32", "data")
-    chunks = -(-channels // lanes)
+    """Return the program that makes an image of float32 (N, C, H, W), with zeros in padding lanes."""
+    channels = shape[1]
 
-    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        channel = chunk * lanes + lane
-        value = data[n, tirx.min(channel, channels - 1), y, x]
+    def finish(value: PrimExpr, channel: PrimExpr) -> PrimExpr:
         return from_float(value if channels % lanes == 0 else tirx.Select(channel < channels, value, 0.0))
 
-    return scheduled([data, te.compute((batch, height, width, chunks, lanes), element, name="result")])
+    return images.pack_program(shape, lanes, finish)
 
 
 def lines_of(shape: Shape, window: Window, pairs: int) -> Shape:
@@ -238,40 +202,9 @@ def pairs_program(batch: int, inner: int, columns: int) -> PrimFunc:
     return finished(pack)
 
 
-def pool_program(shape: Shape, kernel: tuple[int, int], window: Window, *, largest: bool) -> PrimFunc:
-    """Return the program of a pooling without dilation: the largest element, or the mean of windows without padding."""
-    data = te.placeholder(shape, DTYPE, "data")
-    height, width = shape[1:3]
-    top, left, *_ = window.padding
-    down, right = axes = [te.reduce_axis((0, size)) for size in kernel]
-
-    def pooled(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        row, column = window.at(y, x, down, right)
-        # The pixel at the border is in the window too, so that reading it once more changes no largest element. Without
-        # padding, too, a window may reach over the end: where the number of windows is rounded up.
-        inside = (te.max(te.min(row - top, height - 1), 0), te.max(te.min(column - left, width - 1), 0))
-        value = to_float(data[(n, *(inside if largest else (row, column)), chunk, lane)])
-        return te.max(value, axis=axes) if largest else te.sum(value, axis=axes)
-
-    result = (shape[0], *window.size, *shape[3:])
-    reduced = te.compute(result, pooled, name="pooled")
-    factor = tirx.const(1.0 if largest else 1.0 / prod(kernel), "float32")
-    return scheduled(
-        [data, te.compute(result, lambda *position: from_float(reduced[position] * factor), name="result")], "pooled"
+def average_program(shape: Shape, kernel: tuple[int, int], window: Window) -> PrimFunc:
+    """Return the program of an average pooling without padding."""
+    factor = tirx.const(1.0 / prod(kernel), "float32")
+    return images.average_program(
+        BFLOAT16, shape, kernel, window, total="float32", finish=lambda total: from_float(total * factor)
     )
-
-
-def concat_program(shapes: Sequence[Shape]) -> PrimFunc:
-    """Return the program that puts the channels of images together."""
-    images = [te.placeholder(shape, DTYPE, f"image{index}") for index, shape in enumerate(shapes)]
-    firsts = [sum(shape[3] for shape in shapes[:index]) for index in range(len(shapes))]
-
-    def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, chunk: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        value = images[-1][n, y, x, chunk - firsts[-1], lane]
-        for index in reversed(range(len(shapes) - 1)):
-            inside = images[index][n, y, x, chunk - firsts[index], lane]
-            value = tirx.if_then_else(chunk < firsts[index + 1], inside, value)
-        return value
-
-    chunks = sum(shape[3] for shape in shapes)
-    return scheduled([*images, te.compute((*shapes[0][:3], chunks, LANES), element, name="result")])

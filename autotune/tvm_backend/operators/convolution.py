@@ -238,7 +238,7 @@ def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Tens
     return te.compute(shape, element, name="depthwise_conv2d_NCHWc", tag="depthwise_conv2d_NCHWc")
 
 
-def separate_windows(value: Expr) -> bool:
+def has_disjoint_windows(value: Expr) -> bool:
     """Return whether a value is an NCHW transposed convolution with constant IOHW weights and separate windows.
 
     U-Nets and text detectors enlarge images so. TVM computes a transposed convolution as a convolution of an image with
@@ -287,7 +287,7 @@ def as_channels(weight: Array) -> Array:
     return weight.reshape(weight.shape[0], -1, 1, 1).transpose(1, 0, 2, 3)
 
 
-def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> TensorExpr:
+def te_depth_to_space(data: TensorExpr, shape: tuple[int, ...]) -> TensorExpr:
     """Express the output of a transposed convolution by that of the 1x1 convolution of `as_channels`.
 
     Args:
@@ -303,27 +303,3 @@ def te_spread(data: TensorExpr, shape: tuple[int, ...]) -> TensorExpr:
         return data[n, channel // block, h // down, w // right, channel % block]
 
     return te.compute(shape, element, name="spread")
-
-
-def channels_of_part(part: Expr) -> tuple[int, int]:
-    """Return the first channel of a part of a split image, and how many channels the part has.
-
-    Args:
-        part: A TupleGetItem of a split along the second axis.
-    """
-    sizes = [int(item.shape.values[1]) for item in part.tuple_value.ty.fields]
-    return sum(sizes[: part.index]), sizes[part.index]
-
-
-def repeats(resize: Call) -> tuple[int, int] | None:
-    """Return how often a resize repeats each pixel of an image (N, C, H, W) down and right; None if it does not."""
-    attrs = resize.attrs
-    before = static_shape(resize.args[0])[2:]
-    after = static_shape(resize)[2:]
-    modes = (str(attrs.coordinate_transformation_mode), str(attrs.rounding_method))
-    down = modes in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round"))
-    if str(attrs.method) != "nearest_neighbor" or str(attrs.layout) != "NCHW" or not down or len(before) != 2:
-        return None
-    high, wide = (large // small for large, small in zip(after, before, strict=True))
-    whole = (before[0] * high, before[1] * wide) == after
-    return (high, wide) if whole and (modes[0] == "asymmetric" or max(high, wide) <= 2) else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import te, tirx
 
-from autotune.tvm_backend.operators.integer_product import LEVELS, to_byte
+from autotune.tvm_backend.operators.element_types import LEVELS, to_byte
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 

@@ -17,7 +17,7 @@ from autotune.tvm_backend.types import BlockRV, PrimExpr, PrimFunc, Schedule, Te
 
 LARGEST = "largest"  # how the names of tensors with the largest value of a softmax begin; TVM's own have the next
 _LANES = (16, 8)  # preferred, in this order
-_MOST_LANES = 32
+_MAX_LANES = 32
 _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begun
 _BY_LANES = "by_lanes"
 _HALVED = "halved"
@@ -31,7 +31,7 @@ def lanes_of(length: int) -> int:
     LLVM computes a vector of an odd width, such as 25, on registers of 16 and 8 lanes. That is still several times as
     fast as element by element.
     """
-    return next((lanes for lanes in (*_LANES, *range(_MOST_LANES, _LANES[-1], -1)) if length % lanes == 0), 0)
+    return next((lanes for lanes in (*_LANES, *range(_MAX_LANES, _LANES[-1], -1)) if length % lanes == 0), 0)
 
 
 def softmax(shape: tuple[int, ...], lanes: int) -> PrimFunc:

@@ -14,14 +14,15 @@ from math import prod
 import numpy as np
 from tvm import relax, te
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE
-from autotune.tvm_backend.bfloat16.instructions import computes_bfloat16
 from autotune.tvm_backend.expressions import op_name, readers, static_shape, variables
 from autotune.tvm_backend.graph.rewrite import Rewriter
+from autotune.tvm_backend.intrinsics.elements import DTYPE
+from autotune.tvm_backend.isa.choice import computes_bfloat16
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
-from autotune.tvm_backend.operators.bfloat16_images import LANES, number
-from autotune.tvm_backend.packing.inlining import Elementwise, Kernel, Node, Product, Same, inlined
-from autotune.tvm_backend.packing.integer_weights import by_channel
+from autotune.tvm_backend.operators.bfloat16_images import number
+from autotune.tvm_backend.packing.inlining import Elementwise, Kernel, Node, ProductNode, Same, inlined
+from autotune.tvm_backend.packing.weights import by_channel
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
 Shape = tuple[int, ...]
@@ -91,7 +92,7 @@ class PackedGraph(Rewriter):
 
     def _bound_depth(self, var: Var, value: Expr, node: Node) -> None:
         """Compute the operands of a product after many products of which none is computed."""
-        is_product = isinstance(node, Product)
+        is_product = isinstance(node, ProductNode)
         for compute, operand in zip((self.packed, self.plain), value.args if is_product else (), strict=False):
             if self._depth_before(value) >= _DEEPEST and self.has_node(operand):
                 compute(operand)
@@ -222,7 +223,7 @@ class PackedGraph(Rewriter):
 
         chosen = inlined(root, self._nodes, fits, self._uses)
         arguments = _Arguments(self, tensor, {var: self._nodes[var] for var in chosen}, tensor.packed_shape())
-        product = next((node for node in arguments.nodes.values() if isinstance(node, Product)), None)
+        product = next((node for node in arguments.nodes.values() if isinstance(node, ProductNode)), None)
         shape = tensor.packed_shape()
         if product is None:
             element = arguments.element(root, None)
@@ -266,7 +267,7 @@ class _Arguments:
     def element(self, var: Var, sums: TensorExpr | None) -> Callable[..., PrimExpr]:
         """Return what computes an element of a variable, from the sums of a product if it depends on one."""
         node = self.nodes[var]
-        if isinstance(node, Product):
+        if isinstance(node, ProductNode):
             assert sums is not None
             return lambda *position: sums[position]
         assert isinstance(node, Elementwise)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from math import prod
 
 from tvm import relax
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE, from_float, to_float
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.graph.permutations import TO_FIRST, TO_LAST, axes_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.graph.row_operators import normalised_rows
+from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
-from autotune.tvm_backend.operators.bfloat16_images import LANES
-from autotune.tvm_backend.operators.byte_images import enlarge_kernel, slice_kernel
-from autotune.tvm_backend.operators.convolution import Window, channels_of_part, repeats
+from autotune.tvm_backend.operators.element_types import BFLOAT16
 from autotune.tvm_backend.operators.rows import lanes_of, layer_norm
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.packing.bfloat16_products import conv2d, is_computed, matmul
+from autotune.tvm_backend.packing.image_operators import POOLS, Enlargement, Join, Part, Pool
 from autotune.tvm_backend.packing.inlining import FUNCTIONS, Elementwise, Kernel, Node, Same
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target, Var
 
@@ -39,7 +38,7 @@ def bfloat16_kernels(mod: IRModule, target: Target) -> IRModule:
 class _Operators(PackedGraph):
     def operator(self, value: Expr) -> tuple[Node, bool] | None:
         if isinstance(value, relax.TupleGetItem):
-            return _part(self, value)
+            return _some_channels(self, Part.of_split(value, self.split(value.tuple_value)))
         handler = _HANDLERS.get(op_name(value))
         return handler(self, value) if handler else None
 
@@ -84,44 +83,18 @@ def _read(graph: PackedGraph, operand: Expr, shape: Shape, is_image: bool) -> Ex
     )
 
 
-def _pool(graph: PackedGraph, call: Call, *, largest: bool) -> tuple[Node, bool] | None:
-    attrs = call.attrs
-    data = call.args[0]
-    window = Window.of(call)
-    if not graph.is_packed(data, is_image=True) or str(attrs.layout) != "NCHW":
+def _pool(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+    """A maximum, or a mean over windows without padding, or over the whole image."""
+    pool = Pool.of(call) if graph.is_packed(call.args[0], is_image=True) else None
+    if pool is None:
         return None
-    if set(window.dilation) != {1} or (not largest and (any(window.padding) or attrs.ceil_mode)):
-        return None
-    high, wide = (int(item) for item in attrs.pool_size)
-    return Kernel(lambda: _pooled(graph, data, (high, wide), window, largest=largest)), True
-
-
-def _pooled(graph: PackedGraph, data: Var, kernel: tuple[int, int], window: Window, *, largest: bool) -> Expr:
-    image = graph.packed(data)
-    shape = static_shape(image)
-    program = kernels.pool_program(shape, kernel, window, largest=largest)
-    name = "bfloat16_max_pool" if largest else "bfloat16_average"
-    return graph.kernel(program, name, [image], (shape[0], *window.size, *shape[3:]), DTYPE)
-
-
-def _global_average(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
-    """The mean over height and width."""
-    data = call.args[0]
-    shape = static_shape(data)
-    if not graph.is_packed(data, is_image=True):
-        return None
-    if op_name(call) == "relax.mean":
-        axes = sorted(int(axis) % len(shape) for axis in call.attrs.axis or ())
-        if axes != [2, 3]:
-            return None
-    elif static_shape(call)[2:] != (1, 1) or str(call.attrs.layout) != "NCHW":
-        return None
-    kernel = (shape[2], shape[3])
     is_image = len(static_shape(call)) == 4
 
     def make() -> Expr:
-        image = _pooled(graph, data, kernel, Window((1, 1)), largest=False)
-        return image if is_image else _as_rows(graph, image)
+        image = graph.packed(pool.image)
+        program = None if pool.largest else kernels.average_program(static_shape(image), pool.kernel, pool.window)
+        made = pool.call(graph, BFLOAT16, image, program)
+        return made if is_image else _as_rows(graph, made)
 
     return Kernel(make), is_image
 
@@ -203,85 +176,38 @@ def _permute(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
 
 def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     """Channels put together."""
-    joined = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
-    axis = int(call.attrs.axis or 0) % len(static_shape(call))
-    images = joined and all(graph.is_packed(item, is_image=True) for item in joined)
-    if not images or axis != 1 or any(static_shape(item)[1] % LANES for item in joined):
+    join = Join.of(call, lambda expr: expr)
+    images = join is not None and all(graph.is_packed(item, is_image=True) for item in join.images)
+    if join is None or not images or not join.is_whole:
         return None
-
-    def make() -> Expr:
-        operands = [graph.packed(item) for item in joined]
-        shapes = [static_shape(item) for item in operands]
-        result = (*shapes[0][:3], sum(shape[3] for shape in shapes), LANES)
-        return graph.kernel(kernels.concat_program(shapes), "bfloat16_concat", operands, result, DTYPE)
-
-    return Kernel(make), True
+    return Kernel(lambda: join.call(graph, BFLOAT16, [graph.packed(item) for item in join.images])), True
 
 
-def _part(graph: PackedGraph, part: Expr) -> tuple[Node, bool] | None:
-    """A part of channels that were split."""
-    split: Expr = graph.split(part.tuple_value)
-    if split is None or int(split.attrs.axis) % len(static_shape(split.args[0])) != 1:
-        return None
-    return _some_channels(graph, split.args[0], *channels_of_part(part))
-
-
-def _slice(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
-    """A slice of channels."""
-    data, axes, begins, _, *strides = call.args
-    if len(axes) != 1 or int(axes[0].value) % len(static_shape(data)) != 1:
-        return None
-    if any(int(item.value) != 1 for numbers in strides for item in numbers):
-        return None
-    first = int(begins[0].value)
-    channels = static_shape(data)[1]
-    return _some_channels(graph, data, max(first + channels, 0) if first < 0 else first, static_shape(call)[1])
-
-
-def _some_channels(graph: PackedGraph, data: Expr, first: int, count: int) -> tuple[Node, bool] | None:
+def _some_channels(graph: PackedGraph, part: Part | None) -> tuple[Node, bool] | None:
     """So many channels of an image, from one on."""
-    if not graph.is_packed(data, is_image=True) or first % LANES or count % LANES:
+    if part is None or not graph.is_packed(part.image, is_image=True) or not part.is_whole:
         return None
-
-    def make() -> Expr:
-        image = graph.packed(data)
-        shape = static_shape(image)
-        program = slice_kernel(shape, first // LANES, count // LANES, DTYPE)
-        return graph.kernel(program, "bfloat16_slice", [image], (*shape[:3], count // LANES, LANES), DTYPE)
-
-    return Kernel(make), True
+    return Kernel(lambda: part.call(graph, BFLOAT16, graph.packed(part.image))), True
 
 
 def _resize(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     """An image whose pixels are repeated a whole number of times."""
-    data = call.args[0]
-    factors = repeats(call)
-    if not graph.is_packed(data, is_image=True) or factors is None:
+    enlargement = Enlargement.of(call)
+    if not graph.is_packed(call.args[0], is_image=True) or enlargement is None:
         return None
-
-    def make() -> Expr:
-        image = graph.packed(data)
-        shape = static_shape(image)
-        result = (shape[0], shape[1] * factors[0], shape[2] * factors[1], *shape[3:])
-        program = enlarge_kernel(shape, factors, DTYPE)
-        return graph.kernel(program, "bfloat16_enlarge", [image], result, DTYPE)
-
-    return Kernel(make), True
+    return Kernel(lambda: enlargement.call(graph, BFLOAT16, graph.packed(enlargement.image))), True
 
 
 _HANDLERS: Mapping[str, _Handler] = {
     "relax.nn.conv2d": conv2d,
     "relax.matmul": matmul,
     **dict.fromkeys(FUNCTIONS, _elementwise),
-    "relax.nn.max_pool2d": partial(_pool, largest=True),
-    "relax.nn.avg_pool2d": partial(_pool, largest=False),
-    "relax.nn.adaptive_avg_pool2d": _global_average,
-    "relax.mean": _global_average,
+    **dict.fromkeys(POOLS, _pool),
     "relax.reshape": _reshape,
     "relax.squeeze": _reshape,
     "relax.nn.layer_norm": _layer_norm,
     "relax.permute_dims": _permute,
     "relax.concat": _concat,
-    "relax.strided_slice": _slice,
+    "relax.strided_slice": lambda graph, call: _some_channels(graph, Part.of_slice(call)),
     "relax.image.resize2d": _resize,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -11,23 +12,25 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.bfloat16.elements import DTYPE, rounded
-from autotune.tvm_backend.bfloat16.instructions import dot_instructions
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape
+from autotune.tvm_backend.intrinsics.elements import DTYPE, rounded
+from autotune.tvm_backend.isa.choice import dot_instructions
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
-from autotune.tvm_backend.operators.bfloat16_images import LANES, PAIR
+from autotune.tvm_backend.operators.bfloat16_images import PAIR
+from autotune.tvm_backend.operators.chunked_product import Grouping
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
-from autotune.tvm_backend.packing.inlining import Node, Product
-from autotune.tvm_backend.packing.integer_weights import by_group, filled
-from autotune.tvm_backend.types import Call, Expr, Var
+from autotune.tvm_backend.packing.inlining import Node, ProductNode
+from autotune.tvm_backend.packing.weights import by_group, filled, in_words
+from autotune.tvm_backend.types import Call, Expr, TensorExpr, Var
 
 Array = npt.NDArray[Any]
 _FEW_CHANNELS = 4
 _FEW_ROWS = 8  # of a product that is bound by reading its weights
 _MANY_WEIGHTS = 2**20
 _SHORT_ROW = 8
-_MOST_PIXELS = 64  # of an image that is computed as one row: a tile has no more
+_MAX_PIXELS = 64  # of an image that is computed as one row: a tile has no more
 _COPIED_CHANNELS = 64  # pixels are copied by so many at once
 
 
@@ -55,7 +58,7 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if groups == channels > 1:
         depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
         sums = partial(kernels.sums_of_depthwise, window=window)
-        return Product("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
+        return ProductNode("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
     if groups > 1:
         return _in_groups(graph, call), True
     line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
@@ -63,17 +66,26 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return line.product(graph, data, weight.value.numpy()), True
     lanes = _FEW_CHANNELS if channels <= _FEW_CHANNELS and not graph.is_packed(data, is_image=True) else LANES
     packed = _packed_weight(weight.value.numpy(), lanes)
-    instructions = dot_instructions(graph.target)
+    instructions = dot_instructions(graph.target, "bfloat16")
     if instructions.tiles and _is_small(call) and lanes == LANES:
         outputs, _, wide = packed.shape[:3]
         row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
         sums = partial(kernels.sums_of_pixels, window=window, wide=wide, instructions=instructions)
-        return Product("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
-    sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
-    return Product("bfloat16_conv2d", lambda: (graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)), sums), True
+        return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
+
+    def operands() -> tuple[Expr, Expr]:
+        return graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)
+
+    return ProductNode("bfloat16_conv2d", operands, _sums(graph, window)), True
 
 
-def _in_groups(graph: PackedGraph, call: Call) -> Product:
+def _sums(graph: PackedGraph, window: Window, grouping: Grouping | None = None) -> Callable[..., TensorExpr]:
+    """What makes the sums of a product from its operands, by the instructions of the target."""
+    instructions = dot_instructions(graph.target, "bfloat16")
+    return partial(kernels.sums_of_convolution, window=window, instructions=instructions, grouping=grouping)
+
+
+def _in_groups(graph: PackedGraph, call: Call) -> ProductNode:
     """A convolution of groups: each chunk of the result depends on few chunks of the image.
 
     The weights of other groups in these chunks are zeros, so that an infinity reaches those groups as NaN.
@@ -83,9 +95,8 @@ def _in_groups(graph: PackedGraph, call: Call) -> Product:
     chunks = -(-static_shape(data)[1] // LANES)
     values, grouping = by_group(filled(weight.value.numpy(), 0, LANES), outer, LANES, chunks)
     packed = relax.const(_packed_weight(values, LANES), DTYPE)
-    instructions = dot_instructions(graph.target)
-    sums = partial(kernels.sums_of_convolution, window=Window.of(call), instructions=instructions, grouping=grouping)
-    return Product("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
+    sums = _sums(graph, Window.of(call), grouping)
+    return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
 
 
 @dataclass(frozen=True)
@@ -114,13 +125,11 @@ class _Line:
         fewer = channels <= _FEW_CHANNELS and pairs < wide * _FEW_CHANNELS // PAIR
         return cls(shape, window, pairs) if even and fewer else None
 
-    def product(self, graph: PackedGraph, data: Var, weight: Array) -> Product:
+    def product(self, graph: PackedGraph, data: Var, weight: Array) -> ProductNode:
         step = self.window.strides[1] * self.shape[1] // PAIR
         window = replace(self.window, strides=(self.window.strides[0], step), padding=(0, 0, 0, 0))
-        instructions = dot_instructions(graph.target)
-        sums = partial(kernels.sums_of_convolution, window=window, instructions=instructions)
         packed = relax.const(_packed_weight(self._rows_of(weight), PAIR), DTYPE)
-        return Product("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), sums)
+        return ProductNode("bfloat16_conv2d", lambda: (self._lines(graph, data, step), packed), _sums(graph, window))
 
     def _rows_of(self, weight: Array) -> Array:
         """Weights (O, C, KH, KW) as (O, 2, KH, pairs)."""
@@ -140,15 +149,12 @@ def _is_small(call: Call) -> bool:
     """Whether an image has so short rows that tiles compute it better as one row of pixels."""
     batch, _, height, width = static_shape(call)
     whole = static_shape(call.args[0])[1] % _COPIED_CHANNELS == 0
-    return batch == 1 and height > 1 and width <= _SHORT_ROW and height * width <= _MOST_PIXELS and whole
+    return batch == 1 and height > 1 and width <= _SHORT_ROW and height * width <= _MAX_PIXELS and whole
 
 
 def _packed_weight(weight: Array, lanes: int) -> Array:
-    """Weights (O, I, KH, KW) as (O / 16, KH, KW, I / b, b / 2, 16, 2)."""
-    whole = filled(filled(weight, 0, LANES), 1, lanes)
-    outputs, inputs, height, width = whole.shape
-    blocks = whole.reshape(outputs // LANES, LANES, inputs // lanes, lanes // PAIR, PAIR, height, width)
-    return rounded(blocks.transpose(0, 5, 6, 2, 3, 1, 4))
+    """Weights (O, I, KH, KW) as elements in words."""
+    return rounded(in_words(weight, lanes, PAIR))
 
 
 def _packed_depthwise(weight: Array) -> Array:
@@ -176,8 +182,8 @@ def matmul(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if not graph.has_layout(data, is_image=False):
         return None
     packed = relax.const(_packed_weight(weight.T[:, :, None, None], LANES), DTYPE)
-    sums = partial(kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
-    return Product("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
+    sums = _sums(graph, Window((1, rows)))
+    return ProductNode("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
 
 
 def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
@@ -203,5 +209,5 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         packed = (batch, columns // LANES, 1, 1, inner // LANES, LANES // PAIR, LANES, PAIR)
         return image, graph.emit(relax.op.reshape(pairs, packed))
 
-    sums = partial(kernels.sums_of_convolution, window=Window((1, rows)), instructions=dot_instructions(graph.target))
-    return Product("bfloat16_batch_matmul", operands, sums), False
+    sums = _sums(graph, Window((1, rows)))
+    return ProductNode("bfloat16_batch_matmul", operands, sums), False

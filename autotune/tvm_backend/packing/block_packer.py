@@ -30,6 +30,8 @@ class Form:
 class LayoutPacker(Rewriter):
     """Keeps the plain and packed forms of each old variable, and makes missing forms when they are needed."""
 
+    local = ("_forms",)
+
     def __init__(
         self,
         mod: IRModule,
@@ -78,12 +80,6 @@ class LayoutPacker(Rewriter):
 
     def bind(self, var: Var, expr: Expr) -> None:
         self._forms[var] = {PLAIN: expr}
-
-    def enter_block(self) -> dict[Var, dict[int, Expr]]:
-        return {var: dict(forms) for var, forms in self._forms.items()}
-
-    def leave_block(self, before: dict[Var, dict[int, Expr]]) -> None:
-        self._forms = before
 
     def block_of(self, expr: Expr) -> int:
         """Return the block that an old variable is packed with; PLAIN if it is not packed."""

@@ -19,16 +19,17 @@ import tvm
 from tvm import relax, te, tirx
 
 from autotune.tvm_backend.expressions import op_name, static_shape
-from autotune.tvm_backend.operators.integer_product import LANES, LEVELS
+from autotune.tvm_backend.isa.values import LANES
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.integer_graph import IntegerGraph
-from autotune.tvm_backend.packing.integer_weights import filled, fits
+from autotune.tvm_backend.packing.weights import filled, fits
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import Call, Expr, PrimExpr, PrimFunc, TensorExpr
 
 Array = npt.NDArray[Any]
 _NIBBLE = 16
-_MOST_SUMS = 8  # vectors of 16 floats that a tile keeps in registers
-_MOST_COLUMNS = 4  # vectors of a tile
+_MAX_SUMS = 8  # vectors of 16 floats that a tile keeps in registers
+_MAX_COLUMNS = 4  # vectors of a tile
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,8 @@ def block_product(graph: IntegerGraph, value: Expr, matrix: BlockMatrix) -> Expr
 
 def _row_tile(rows: int) -> int:
     """Rows that are computed together: they share the work of dequantising."""
-    whole = max(size for size in range(1, _MOST_SUMS + 1) if rows % size == 0)
-    return whole if whole > _MOST_SUMS // 2 or rows <= _MOST_SUMS else _MOST_SUMS
+    whole = max(size for size in range(1, _MAX_SUMS + 1) if rows % size == 0)
+    return whole if whole > _MAX_SUMS // 2 or rows <= _MAX_SUMS else _MAX_SUMS
 
 
 def block_kernel(rows: int, packed: PackedMatrix, tile: int) -> PrimFunc:
@@ -233,7 +234,7 @@ def _scheduled(arguments: Sequence[TensorExpr], tile: int, *, has_offset: bool) 
     products = schedule.get_sblock("products")
     row, chunk, lane, block = schedule.get_loops(result)
     chunks = int(schedule.get(chunk).extent)
-    most = min(max(_MOST_SUMS // tile, 1), _MOST_COLUMNS)
+    most = min(max(_MAX_SUMS // tile, 1), _MAX_COLUMNS)
     columns = max(size for size in range(1, most + 1) if chunks % size == 0)
     outer_row, row = schedule.split(row, [None, tile])
     outer_chunk, chunk = schedule.split(chunk, [None, columns])

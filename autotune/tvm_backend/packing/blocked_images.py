@@ -20,21 +20,21 @@ from autotune.tvm_backend.operators.convolution import (
     Array,
     Window,
     as_channels,
-    channels_of_part,
     choose_block,
     constant,
+    has_disjoint_windows,
     pack_channels,
     pack_weight,
     packable,
-    separate_windows,
     te_conv,
     te_conv_transpose,
+    te_depth_to_space,
     te_depthwise,
-    te_spread,
 )
 from autotune.tvm_backend.operators.pixel_tiles import padded_pixels, te_conv_pixels
 from autotune.tvm_backend.operators.winograd import te_winograd, transform_weight
 from autotune.tvm_backend.packing.block_packer import Form, LayoutPacker, winograd_tile
+from autotune.tvm_backend.packing.image_operators import Join, Part, is_over_pixels
 from autotune.tvm_backend.types import Call, Expr, IRModule
 
 # TVM's number for an operator that is fused with the elementwise operators after it. TVM itself does not find this
@@ -140,20 +140,20 @@ def _call_winograd(packer: LayoutPacker, call: Call, block_in: int, block_out: i
 
 def _conv2d_transpose(packer: LayoutPacker, call: Call) -> Form | None:
     """Pack a transposed convolution. If it has too few outputs for a block, only its input is packed."""
-    if not separate_windows(call):
+    if not has_disjoint_windows(call):
         return None
     weight = call.args[1].value.numpy().transpose(1, 0, 2, 3)
     block_in = packer.block_of(call.args[0]) or choose_block(weight.shape[1], packer.lanes)
     block_out = choose_block(weight.shape[0], packer.lanes)
     data = packer.form(call.args[0], block_in)
     if block_out == PLAIN:
-        return Form(PLAIN, _spread(packer, call, data, block_in))
+        return Form(PLAIN, _depth_to_space(packer, call, data, block_in))
     packed = constant(pack_weight(weight, block_in, block_out), call)
     hint = "conv2d_transpose_NCHWc"
     return Form(block_out, packer.builder.call_te(te_conv_transpose, data, packed, primfunc_name_hint=hint))
 
 
-def _spread(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr:
+def _depth_to_space(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr:
     """Compute a transposed convolution as a 1x1 convolution with an output for each element of the kernel."""
     weight = as_channels(call.args[1].value.numpy())
     block_out = choose_block(len(weight), packer.lanes) or min(len(weight), packer.lanes)
@@ -161,7 +161,9 @@ def _spread(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr
     pixels = Window(static_shape(call.args[0])[2:], (1, 1), (0, 0, 0, 0), (1, 1))
     hint = "conv2d_NCHWc"
     made = packer.builder.call_te(lambda x, k: te_conv(x, k, pixels), data, packed, primfunc_name_hint=hint)
-    return packer.builder.call_te(te_spread, packer.builder.emit(made), static_shape(call), primfunc_name_hint="spread")
+    return packer.builder.call_te(
+        te_depth_to_space, packer.builder.emit(made), static_shape(call), primfunc_name_hint="spread"
+    )
 
 
 def _depthwise(packer: LayoutPacker, call: Call) -> Form | None:
@@ -226,8 +228,7 @@ def _windowed(make: Callable[..., Call], names: str) -> _Handler:
 def _reduce(packer: LayoutPacker, call: Call) -> Form | None:
     """Pack a mean, sum, maximum or minimum over exactly height and width."""
     block = packer.block_of(call.args[0])
-    axes = call.attrs.axis
-    if block == PLAIN or axes is None or sorted(int(axis) % 4 for axis in axes) != [2, 3]:
+    if block == PLAIN or not is_over_pixels(call):
         return None
     make = getattr(relax.op, op_name(call).removeprefix("relax."))
     packed = packer.emit(make(packer.form(call.args[0], block), [2, 3], True))
@@ -249,30 +250,27 @@ def _slice(packer: LayoutPacker, call: Call) -> Form | None:
 
 def _concat(packer: LayoutPacker, call: Call) -> Form | None:
     """Pack a concatenation of channels, if a block divides the channels of every operand."""
-    fields = call.args[0].fields
-    if len(static_shape(call)) != 4 or int(call.attrs.axis) % 4 != 1:
+    join = Join.of(call, lambda expr: expr)
+    if join is None:
         return None
-    channels = [static_shape(item)[1] for item in fields]
+    channels = [static_shape(item)[1] for item in join.images]
     block = choose_block(gcd(*channels), packer.lanes, exact=True)
     if block == PLAIN:
         return None
-    fitting = all(packable(item, count) for item, count in zip(fields, channels, strict=True))
-    if not fitting or not any(packer.block_of(item) for item in fields):
+    fitting = all(packable(item, count) for item, count in zip(join.images, channels, strict=True))
+    if not fitting or not any(packer.block_of(item) for item in join.images):
         return None
-    return Form(block, relax.op.concat([packer.operand(item, block) for item in fields], axis=1))
+    return Form(block, relax.op.concat([packer.operand(item, block) for item in join.images], axis=1))
 
 
 def _part(packer: LayoutPacker, item: Expr) -> Form | None:
     """Turn a part of channels that were split between chunks into a slice of the packed tensor."""
-    split: Expr = packer.values.get(item.tuple_value)
-    if op_name(split) != "relax.split" or len(static_shape(item)) != 4 or int(split.attrs.axis) % 4 != 1:
+    part = Part.of_split(item, packer.values.get(item.tuple_value))
+    block = packer.block_of(part.image) if part is not None else PLAIN
+    if part is None or block == PLAIN or part.first % block or part.count % block:
         return None
-    block = packer.block_of(split.args[0])
-    first, count = channels_of_part(item)
-    if block == PLAIN or first % block or count % block:
-        return None
-    whole = packer.form(split.args[0], block)
-    return Form(block, relax.op.strided_slice(whole, axes=[1], begin=[first // block], end=[(first + count) // block]))
+    bounds = {"begin": [part.first // block], "end": [(part.first + part.count) // block]}
+    return Form(block, relax.op.strided_slice(packer.form(part.image, block), axes=[1], **bounds))
 
 
 _POOL = "pool_size strides padding dilation ceil_mode count_include_pad"

@@ -22,7 +22,7 @@ class DynamicBytes:
     values: Expr
     bytes: Expr
     scale: Expr
-    point: Expr
+    zero_point: Expr
 
 
 def dynamic_bytes(values: Mapping[Var, Expr], var: Expr) -> DynamicBytes | None:

@@ -31,7 +31,7 @@ class Elementwise:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class ProductNode:
     """A convolution or a product of matrices.
 
     Attributes:
@@ -59,7 +59,7 @@ class Same:
     operand: Var
 
 
-Node = Elementwise | Product | Kernel | Same
+Node = Elementwise | ProductNode | Kernel | Same
 
 
 def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], uses: Mapping[Var, int]) -> list[Var]:
@@ -75,14 +75,14 @@ def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], u
     """
     chosen = [root]
     references = Counter(read_by(nodes[root]))
-    has_product = isinstance(nodes[root], Product)
+    has_product = isinstance(nodes[root], ProductNode)
     for var in reversed(list(nodes)):  # whatever uses a variable comes after it
         if not references[var] or references[var] != uses[var] or not fits(var):
             continue
         node = nodes[var]
-        if isinstance(node, Kernel | Same) or (isinstance(node, Product) and has_product):
+        if isinstance(node, Kernel | Same) or (isinstance(node, ProductNode) and has_product):
             continue
-        has_product |= isinstance(node, Product)
+        has_product |= isinstance(node, ProductNode)
         chosen.append(var)
         references.update(read_by(node))
     return chosen

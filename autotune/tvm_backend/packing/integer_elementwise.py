@@ -11,12 +11,13 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import byte_images as byte_kernels
-from autotune.tvm_backend.operators.integer_product import LANES, LEVELS
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.integer_graph import Forms, IntegerGraph, Quantised, floats, limits_of
 from autotune.tvm_backend.packing.integer_layers import PRODUCTS, requantised_layer
-from autotune.tvm_backend.packing.lookup_tables import FunctionOfOne, NoTable
-from autotune.tvm_backend.packing.quant_params import Quantity
+from autotune.tvm_backend.packing.lookup_tables import NotUnary, UnaryLookupTable
+from autotune.tvm_backend.packing.quant_params import QuantParams
 from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]
@@ -37,13 +38,13 @@ def _sum(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
     one, other = map(graph.quantised_operand, quantised.value.args)
     if one is None or other is None or static_shape(one) != static_shape(other):
         return None
-    quantities = graph.quantity(one), graph.quantity(other)
-    return _sum_in_product(graph, (one, other), quantised) or _sum_alone(graph, (one, other), quantities, quantised)
+    quant_params = graph.quant_params(one), graph.quant_params(other)
+    return _sum_in_product(graph, (one, other), quantised) or _sum_alone(graph, (one, other), quant_params, quantised)
 
 
-def _sum_constants(one: Quantity, other: Quantity, quantised: Quantised) -> Expr:
+def _sum_constants(one: QuantParams, other: QuantParams, quantised: Quantised) -> Expr:
     """As ONNX Runtime computes them: one constant for the three zero points, of which it rounds one product."""
-    result = quantised.quantity
+    result = quantised.quant_params
     first = one.scale / result.scale
     second = other.scale / result.scale
     rounded = np.float64(second * np.float32(other.zero))
@@ -52,16 +53,19 @@ def _sum_constants(one: Quantity, other: Quantity, quantised: Quantised) -> Expr
 
 
 def _sum_alone(
-    graph: IntegerGraph, operands: tuple[Expr, Expr], quantities: tuple[Quantity, Quantity], quantised: Quantised
+    graph: IntegerGraph,
+    operands: tuple[Expr, Expr],
+    quant_params: tuple[QuantParams, QuantParams],
+    quantised: Quantised,
 ) -> Forms:
     is_image, one, other = graph.like(*operands)
     shape = static_shape(one)
     flat = graph.flat(one), graph.flat(other)
     program = byte_kernels.sum_kernel(static_shape(flat[0]))
-    constants = _sum_constants(*quantities, quantised)
+    constants = _sum_constants(*quant_params, quantised)
     flat_sum = graph.kernel(program, "integer_sum", [*flat, constants], static_shape(flat[0]), "uint8")
     result = graph.emit(relax.op.reshape(flat_sum, shape))
-    return Forms(image=result) if is_image else Forms(rows=result)
+    return Forms(nhwc_blocked=result) if is_image else Forms(row_major=result)
 
 
 def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised: Quantised) -> Forms | None:
@@ -72,9 +76,13 @@ def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised:
         layer = graph.layer(operands[index])
         if layer is not None:
             other = operands[1 - index]
-            quantities = (graph.quantity(other), layer.quantity) if index else (layer.quantity, graph.quantity(other))
-            rest = [graph.wide_image(other), _sum_constants(*quantities, quantised)]
-            return Forms(image=layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
+            quant_params = (
+                (graph.quant_params(other), layer.quant_params)
+                if index
+                else (layer.quant_params, graph.quant_params(other))
+            )
+            rest = [graph.wide_image(other), _sum_constants(*quant_params, quantised)]
+            return Forms(nhwc_blocked=layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
     return None
 
 
@@ -91,7 +99,7 @@ def _channels(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
         affine = _unchanged(data, columns).with_constant(quantised.value, numbers.reshape(-1))
         rows = graph.emit(relax.op.reshape(graph.rows(data), (prod(quantised.shape[:-1]), columns // LANES, LANES)))
         result = _requantised(graph, rows, affine, quantised)
-        return Forms(rows=graph.emit(relax.op.reshape(result, quantised.shape)))
+        return Forms(row_major=graph.emit(relax.op.reshape(result, quantised.shape)))
     return None
 
 
@@ -117,8 +125,8 @@ def _unchanged(data: Expr, channels: int) -> _Affine:
 
 def _requantised(graph: IntegerGraph, data: Expr, affine: _Affine, quantised: Quantised) -> Expr:
     """Compute bytes of which a factor and an offset are known; the last two axes have the channels, filled up."""
-    given = graph.quantity(affine.data)
-    result = quantised.quantity
+    given = graph.quant_params(affine.data)
+    result = quantised.quant_params
     factor = given.scale * affine.factor / result.scale
     offset = affine.offset / result.scale - np.float32(given.zero) * factor
     shape = static_shape(data)
@@ -144,13 +152,13 @@ def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | No
     program = byte_kernels.product_kernel(static_shape(flat[0]))
     flat_product = graph.kernel(program, "integer_product", [*flat, constants], static_shape(flat[0]), "uint8")
     made = graph.emit(relax.op.reshape(flat_product, shape))
-    return Forms(image=made) if is_image else Forms(rows=made)
+    return Forms(nhwc_blocked=made) if is_image else Forms(row_major=made)
 
 
 def _product_constants(graph: IntegerGraph, one: Expr, other: Expr, quantised: Quantised) -> Expr:
-    first = graph.quantity(one)
-    second = graph.quantity(other)
-    result = quantised.quantity
+    first = graph.quant_params(one)
+    second = graph.quant_params(other)
+    result = quantised.quant_params
     factor = first.scale * second.scale / result.scale
     return floats([first.zero, second.zero, factor, result.zero, *quantised.limits])
 
@@ -163,7 +171,9 @@ def _gated(graph: IntegerGraph, data: Expr, gate: Expr, quantised: Quantised) ->
     images = [graph.wide_image(item) for item in (data, gate)]
     shapes = [static_shape(item) for item in images]
     operands = [*images, _product_constants(graph, data, gate, quantised)]
-    return Forms(image=graph.kernel(byte_kernels.product_kernel(*shapes), "integer_gate", operands, shapes[0], "uint8"))
+    return Forms(
+        nhwc_blocked=graph.kernel(byte_kernels.product_kernel(*shapes), "integer_gate", operands, shapes[0], "uint8")
+    )
 
 
 def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
@@ -174,7 +184,7 @@ def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None
     affine = _affine(graph, quantised.value, channels)
     if affine is None or static_shape(affine.data) != quantised.shape or channels == 1:
         return None
-    return Forms(image=_requantised(graph, graph.image(affine.data), affine, quantised))
+    return Forms(nhwc_blocked=_requantised(graph, graph.image(affine.data), affine, quantised))
 
 
 def _affine(graph: IntegerGraph, value: Expr, channels: int) -> _Affine | None:
@@ -223,25 +233,25 @@ def _same_origin(graph: IntegerGraph, one: Expr, other: Expr) -> bool:
     return bool(origins[0].same_as(origins[1]))
 
 
-def table(graph: IntegerGraph, var: Expr, expr: Expr, quantity: Quantity) -> Forms | None:
+def table(graph: IntegerGraph, var: Expr, expr: Expr, quant_params: QuantParams) -> Forms | None:
     """Compute a function of one quantised value by a table."""
 
     def leaf(item: Expr) -> tuple[Expr, Array] | None:
         source = graph.quantised_operand(item)
         if source is None:
             return None
-        numbers = graph.quantity(source).numbers()
+        numbers = graph.quant_params(source).numbers()
         origin, table = graph.tables.get(source, (source, np.arange(LEVELS)))
         return origin, numbers[table]
 
-    function = FunctionOfOne(graph.values, leaf, graph.number)
+    function = UnaryLookupTable(graph.values, leaf, graph.number)
     try:
         numbers = function(expr)
-    except NoTable:
+    except NotUnary:
         return None
     if numbers.size != LEVELS or function.source is None or static_shape(function.source) != static_shape(var):
         return None
-    table = quantity.bytes_of(np.nan_to_num(numbers, posinf=np.inf, neginf=-np.inf))
+    table = quant_params.bytes_of(np.nan_to_num(numbers, posinf=np.inf, neginf=-np.inf))
     graph.tables[var] = function.source, table
     return _looked_up(graph, function.source, table)
 
@@ -250,4 +260,4 @@ def _looked_up(graph: IntegerGraph, source: Expr, table: Array) -> Forms:
     is_image = graph.is_image(source)
     data = graph.image(source) if is_image else graph.rows(source)
     result = data if (table == np.arange(LEVELS)).all() else graph.looked_up(data, table)
-    return Forms(image=result) if is_image else Forms(rows=result)
+    return Forms(nhwc_blocked=result) if is_image else Forms(row_major=result)

@@ -14,20 +14,21 @@ from tvm import relax
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, readers, static_shape
 from autotune.tvm_backend.graph.permutations import axes_of
 from autotune.tvm_backend.graph.rewrite import Rewriter
-from autotune.tvm_backend.integer.intrinsics import permutes_bytes
+from autotune.tvm_backend.isa.choice import byte_table
+from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.dynamic_quantisation import dynamic_kernel
-from autotune.tvm_backend.operators.integer_product import LANES, LEVELS, WORD
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_bytes
 from autotune.tvm_backend.packing.lookup_tables import single_number
-from autotune.tvm_backend.packing.quant_params import Quantity, ScaledConstant
+from autotune.tvm_backend.packing.quant_params import QuantParams, ScaledConstant
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 Array = npt.NDArray[Any]
-LARGEST = LEVELS - 1
+MAX_BYTE = LEVELS - 1
 VECTOR = 64  # bytes of the widest vectors
 _DYNAMIC = ("float32", "uint8")  # of a scale and a zero point
-_UNSCALED = Quantity(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes
+_UNSCALED = QuantParams(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes
 _SIGN = 128
 
 
@@ -37,30 +38,30 @@ class Forms:
 
     Attributes:
         outer: As the graph has it.
-        rows: Unsigned bytes in the same layout.
-        image: Unsigned bytes with the channels innermost.
+        row_major: Unsigned bytes in the same layout.
+        nhwc_blocked: Unsigned bytes of an image with the channels innermost, in chunks.
     """
 
     outer: Expr = None
-    rows: Expr = None
-    image: Expr = None
+    row_major: Expr = None
+    nhwc_blocked: Expr = None
 
 
 @dataclass(frozen=True)
-class Operand:
+class ByteOperand:
     """Bytes that are multiplied.
 
     Attributes:
         var: Their variable.
-        point: Their zero point, an unsigned byte (1,).
-        step: Their scale, a float (1,); None if they are multiplied as integers.
-        quantity: What they mean, where it is always the same.
+        zero_point: An unsigned byte (1,).
+        scale: A float (1,); None if they are multiplied as integers.
+        quant_params: What they mean, where it is always the same.
     """
 
     var: Expr
-    point: Expr
-    step: Expr = None
-    quantity: Quantity | None = None
+    zero_point: Expr
+    scale: Expr = None
+    quant_params: QuantParams | None = None
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,19 @@ class RequantisedLayer:
 
     Attributes:
         call: Computes it, from what is added and the name of the kernel.
-        quantity: Of its result.
+        quant_params: Those of its result.
     """
 
     call: Callable[..., Expr]
-    quantity: Quantity
+    quant_params: QuantParams
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A float expression that is quantised: the operator, and the quantity and limits of its result."""
+    """A float expression that is quantised: the operator, and the quantisation parameters and limits of its result."""
 
     value: Expr
-    quantity: Quantity
+    quant_params: QuantParams
     limits: tuple[int, int]
     shape: tuple[int, ...] = field(default=())
 
@@ -95,7 +96,7 @@ class IntegerGraph(Rewriter):
         self.values: dict[Var, Expr] = {}
         self._new: dict[Var, Expr] = {}
         self._forms: dict[Var, Forms] = {}
-        self._quantities: dict[Var, Quantity] = {}
+        self._quant_params: dict[Var, QuantParams] = {}
         self._layers: dict[Var, RequantisedLayer] = {}
         self.tables: dict[Var, tuple[Expr, Array]] = {}
         self._deferred: dict[Var, Callable[[], Expr]] = {}
@@ -121,9 +122,9 @@ class IntegerGraph(Rewriter):
         """Compute the new expression for an old variable when somebody reads it."""
         self._deferred[var] = compute
 
-    def define(self, var: Expr, quantity: Quantity, forms: Forms) -> None:
+    def define(self, var: Expr, quant_params: QuantParams, forms: Forms) -> None:
         """Set what a quantised tensor is."""
-        self._quantities[var] = quantity
+        self._quant_params[var] = quant_params
         self._forms[var] = forms
 
     def quantise_dynamically(self, scale: Expr) -> bool:
@@ -139,8 +140,8 @@ class IntegerGraph(Rewriter):
         rows = self.emit(relax.op.reshape(rows, static_shape(made.bytes)))
         self.define(made.bytes, _UNSCALED, Forms(outer=rows))
         self._ranges[made.bytes] = step, point
-        self._points[made.bytes] = made.point
-        for var, number in ((made.scale, step), (made.point, point)):
+        self._points[made.bytes] = made.zero_point
+        for var, number in ((made.scale, step), (made.zero_point, point)):
             self.bind(var, self.emit(relax.op.reshape(number, static_shape(var))))
         return True
 
@@ -153,27 +154,27 @@ class IntegerGraph(Rewriter):
         forms = self._forms[var]
         if forms.outer is None:
             rows = self.rows(var)
-            forms.outer = self.emit(_with_sign(rows)) if self._quantities[var].signed else rows
+            forms.outer = self.emit(_with_sign(rows)) if self._quant_params[var].signed else rows
         return forms.outer
 
     def rows(self, var: Expr) -> Expr:
         """Return a quantised tensor in unsigned bytes, in the layout that the graph has."""
         forms = self._forms[var]
-        if forms.rows is None and forms.image is None:
-            forms.rows = self.emit(_without_sign(forms.outer)) if self._quantities[var].signed else forms.outer
-        elif forms.rows is None:
-            forms.rows = self.unpacked(forms.image, static_shape(var))
-        return forms.rows
+        if forms.row_major is None and forms.nhwc_blocked is None:
+            forms.row_major = self.emit(_without_sign(forms.outer)) if self._quant_params[var].signed else forms.outer
+        elif forms.row_major is None:
+            forms.row_major = self.unpacked(forms.nhwc_blocked, static_shape(var))
+        return forms.row_major
 
     def image(self, var: Expr) -> Expr:
         """Return a quantised tensor (N, C, H, W) with the channels innermost."""
         forms = self._forms[var]
-        if forms.image is None:
+        if forms.nhwc_blocked is None:
             shape = static_shape(var)
             lanes = WORD if shape[1] <= WORD else LANES
-            direct = self._quantised_image(var, lanes) if forms.rows is None else None
-            forms.image = self._packed(self.rows(var), shape, lanes) if direct is None else direct
-        return forms.image
+            direct = self._quantised_image(var, lanes) if forms.row_major is None else None
+            forms.nhwc_blocked = self._packed(self.rows(var), shape, lanes) if direct is None else direct
+        return forms.nhwc_blocked
 
     def wide_image(self, var: Expr) -> Expr:
         """Return an image with as many lanes as the results of layers have, however few its channels are."""
@@ -191,7 +192,7 @@ class IntegerGraph(Rewriter):
         shape = static_shape(var)
         forms = self._forms[var]
         few = len(shape) == 4 and shape[1] <= WORD and shape[3] >= LANES
-        if not (few and self._is_for_one(var)) or forms.image is not None or op_name(value) != "relax.quantize":
+        if not (few and self._is_for_one(var)) or forms.nhwc_blocked is not None or op_name(value) != "relax.quantize":
             return None
         if str(value.args[0].ty.dtype) != "float32":
             return None
@@ -215,7 +216,7 @@ class IntegerGraph(Rewriter):
     def _scale_and_zero(self, var: Expr) -> Expr:
         """The scale and the zero point of bytes, as floats (2,)."""
         if var not in self._ranges:
-            return floats([self._quantities[var].scale, self._quantities[var].zero])
+            return floats([self._quant_params[var].scale, self._quant_params[var].zero])
         step, point = self._ranges[var]
         return self.emit(relax.op.concat([step, self.emit(relax.op.astype(point, "float32"))], axis=0))
 
@@ -250,9 +251,8 @@ class IntegerGraph(Rewriter):
     def looked_up(self, data: Expr, table: Array) -> Expr:
         """Return bytes that a table has for others."""
         flat = self.flat(data)
-        permutes = permutes_bytes(self.target) and static_shape(flat)[1] == VECTOR
-        make = byte_kernels.permuted_table_kernel if permutes else byte_kernels.table_kernel
-        program = make(static_shape(flat))
+        instructions = byte_table(self.target) if static_shape(flat)[1] == VECTOR else None
+        program = byte_kernels.table_kernel(static_shape(flat), instructions)
         operands = [flat, relax.const(table, "uint8")]
         result = self.kernel(program, "integer_table", operands, static_shape(flat), "uint8")
         return self.emit(relax.op.reshape(result, static_shape(data)))
@@ -263,7 +263,7 @@ class IntegerGraph(Rewriter):
 
     def is_image(self, var: Expr) -> bool:
         """Return whether a quantised tensor has been computed with the channels innermost."""
-        return self._forms[var].image is not None
+        return self._forms[var].nhwc_blocked is not None
 
     def like(self, one: Expr, other: Expr) -> tuple[bool, Expr, Expr]:
         """Return whether two tensors are taken as images, and both in that form."""
@@ -271,7 +271,7 @@ class IntegerGraph(Rewriter):
         take = self.wide_image if as_image else self.rows
         return as_image, take(one), take(other)
 
-    def operand(self, expr: Expr) -> Operand | None:
+    def operand(self, expr: Expr) -> ByteOperand | None:
         """Return the bytes that a product multiplies; None for any other expression.
 
         Args:
@@ -282,20 +282,20 @@ class IntegerGraph(Rewriter):
             var = self.quantised_operand(expr)
             if var is None or var in self._ranges:
                 return None
-            quantity = self._quantities[var]
-            return Operand(var, _byte(quantity.zero), floats([quantity.scale]), quantity)
+            quant_params = self._quant_params[var]
+            return ByteOperand(var, _byte(quant_params.zero), floats([quant_params.scale]), quant_params)
         value = self.value(inner)
         if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
             return None
         var, _, zero = value.args
         if var in self._ranges and self.unreshaped(zero).same_as(self._points[var]):
-            return Operand(var, self._ranges[var][1])
-        own = Quantity.of(value)
+            return ByteOperand(var, self._ranges[var][1])
+        own = QuantParams.of(value)
         if own is None or var in self._ranges:
             return None
         defined = self._forms_of(var, own)
         same = (defined.zero, defined.signed) == (own.zero, own.signed)
-        return Operand(var, _byte(own.zero)) if same else None
+        return ByteOperand(var, _byte(own.zero)) if same else None
 
     def uncast(self, expr: Expr) -> Expr:
         """Return the floats that 32-bit integers are made of, or the reverse; any other expression itself."""
@@ -305,11 +305,11 @@ class IntegerGraph(Rewriter):
         types = {str(value.ty.dtype), str(value.args[0].ty.dtype)}
         return value.args[0] if types == {"int32", "float32"} else expr
 
-    def _forms_of(self, var: Expr, quantity: Quantity) -> Quantity:
-        """Give bytes that the graph has this quantity, unless they have one. Return the one that they have."""
+    def _forms_of(self, var: Expr, quant_params: QuantParams) -> QuantParams:
+        """Give bytes that the graph has these parameters, unless they have some. Return those that they have."""
         if var not in self._forms:
-            self.define(var, quantity, Forms(outer=self.plain(var)))
-        return self._quantities[var]
+            self.define(var, quant_params, Forms(outer=self.plain(var)))
+        return self._quant_params[var]
 
     def quantised_operand(self, expr: Expr) -> Expr | None:
         """Return the variable of the bytes that an expression is dequantised from; None for any other expression."""
@@ -319,14 +319,14 @@ class IntegerGraph(Rewriter):
         if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
             return None
         source = value.args[0]
-        quantity = Quantity.of(value)
-        if quantity is None:
+        quant_params = QuantParams.of(value)
+        if quant_params is None:
             return None
-        return source if self._forms_of(source, quantity) == quantity else None
+        return source if self._forms_of(source, quant_params) == quant_params else None
 
-    def quantity(self, var: Expr) -> Quantity:
-        """Return the quantity of the bytes of a variable."""
-        return self._quantities[var]
+    def quant_params(self, var: Expr) -> QuantParams:
+        """Return the quantisation parameters of the bytes of a variable."""
+        return self._quant_params[var]
 
     def constant(self, expr: Expr) -> ScaledConstant | None:
         """Return the constant that an expression is, also if it is a transposed or reshaped one; else None."""
@@ -388,9 +388,9 @@ def _byte(value: int) -> Expr:
     return relax.const(np.array([value], np.uint8), "uint8")
 
 
-def limits_of(quantity: Quantity, limits: tuple[int, int]) -> Expr:
+def limits_of(quant_params: QuantParams, limits: tuple[int, int]) -> Expr:
     """Return the limits of a result as kernels take them: its zero point, least and greatest byte."""
-    return floats([quantity.zero, *limits])
+    return floats([quant_params.zero, *limits])
 
 
 def _with_sign(rows: Expr) -> Expr:

@@ -12,25 +12,28 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
-from autotune.tvm_backend.integer.intrinsics import depthwise_instructions, dot_instructions
+from autotune.tvm_backend.isa.choice import Instructions, depthwise, dot_instructions
+from autotune.tvm_backend.isa.values import WORD
+from autotune.tvm_backend.operators.chunked_product import ChunkedProduct
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.integer_product import LEVELS, WORD, Product, product_program
+from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
+from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
 from autotune.tvm_backend.packing.integer_graph import (
+    ByteOperand,
     Forms,
     IntegerGraph,
-    Operand,
     Quantised,
     RequantisedLayer,
     limits_of,
 )
-from autotune.tvm_backend.packing.integer_weights import (
+from autotune.tvm_backend.packing.quant_params import ScaledConstant
+from autotune.tvm_backend.packing.weights import (
     PackedWeights,
     by_channel,
     fits,
     pack_convolution,
     pack_depthwise,
 )
-from autotune.tvm_backend.packing.quant_params import ScaledConstant
 from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]
@@ -51,7 +54,7 @@ class LinearLayer:
         is_rows: Whether it multiplies rows.
     """
 
-    data: Operand
+    data: ByteOperand
     weight: ScaledConstant
     window: Window
     groups: int
@@ -105,7 +108,7 @@ def linear_layer(graph: IntegerGraph, value: Expr) -> LinearLayer | None:
     return _convolution_layer(data, weight, value, shape)
 
 
-def _rows_layer(data: Operand, matrix: ScaledConstant, shape: tuple[int, ...]) -> LinearLayer | None:
+def _rows_layer(data: ByteOperand, matrix: ScaledConstant, shape: tuple[int, ...]) -> LinearLayer | None:
     if matrix.integers.ndim != 2 or matrix.axis == 0 or len(static_shape(data.var)) < 2:
         return None
     across = matrix.transposed([1, 0])
@@ -113,7 +116,9 @@ def _rows_layer(data: Operand, matrix: ScaledConstant, shape: tuple[int, ...]) -
     return LinearLayer(data, weight, Window((1, prod(shape[:-1]))), 1, shape, is_rows=True)
 
 
-def _convolution_layer(data: Operand, weight: ScaledConstant, call: Expr, shape: tuple[int, ...]) -> LinearLayer | None:
+def _convolution_layer(
+    data: ByteOperand, weight: ScaledConstant, call: Expr, shape: tuple[int, ...]
+) -> LinearLayer | None:
     attrs = call.attrs
     if weight.axis > 0 or (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) != _PLAIN:
         return None
@@ -123,28 +128,29 @@ def _convolution_layer(data: Operand, weight: ScaledConstant, call: Expr, shape:
 def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias: Expr | None = None) -> Forms | None:
     """Compute a layer whose result is quantised, and its bias."""
     layer = linear_layer(graph, quantised.value)
-    if layer is None or layer.data.quantity is None:
+    if layer is None or layer.data.quant_params is None:
         return None
     added = _in_units(graph, layer, bias)
     if added is None:
         return None
-    given = layer.data.quantity
-    result = quantised.quantity
+    given = layer.data.quant_params
+    result = quantised.quant_params
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
+    zero = given.zero - product.offset
     scale = by_channel((given.scale * layer.weight.scale) / result.scale, layer.outputs, np.float32)
-    moved = by_channel(added, layer.outputs, np.int64) - given.zero * packed.totals.astype(np.int64)
+    moved = by_channel(added, layer.outputs, np.int64) - zero * packed.totals.astype(np.int64)
     constants = [relax.const(item, str(item.dtype)) for item in (packed.weight, scale, moved.astype(np.int32))]
     weight, *others = constants
-    operands = (image, weight, layer.data.point, *others, limits_of(result, quantised.limits))
+    operands = (image, weight, layer.data.zero_point, *others, limits_of(result, quantised.limits))
 
     def call(*more: Expr, name: str = _name(product)) -> Expr:
         return _call(graph, product, name, (*operands, *more), "uint8")
 
     if layer.is_rows:
-        return Forms(rows=graph.as_rows(call(), layer.shape))
+        return Forms(row_major=graph.as_rows(call(), layer.shape))
     graph.remember(var, RequantisedLayer(call, result))
-    return Forms(image=call())
+    return Forms(nhwc_blocked=call())
 
 
 def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLayer]) -> ScaledLayer | None:
@@ -156,8 +162,8 @@ def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLa
         others: The layers so far, whose bias a value may add.
     """
     layer = linear_layer(graph, value)
-    if layer is not None and layer.data.step is not None and str(value.ty.dtype) == "float32":
-        return _scaled(layer, layer.data.step, layer.weight.scale)
+    if layer is not None and layer.data.scale is not None and str(value.ty.dtype) == "float32":
+        return _scaled(layer, layer.data.scale, layer.weight.scale)
     if op_name(value) == "relax.multiply":
         return _scaled_sums(graph, *value.args) or _scaled_sums(graph, *reversed(list(value.args)))
     if op_name(value) == "relax.add":
@@ -209,16 +215,16 @@ def scaled_result(graph: IntegerGraph, scaled: ScaledLayer) -> Expr:
     weight, totals, scale, bias = (
         relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals, *across)
     )
-    operands = (image, weight, layer.data.point, totals, scaled.step, scale, bias)
+    operands = (image, weight, layer.data.zero_point, totals, scaled.step, scale, bias)
     return _shaped(graph, _call(graph, product, _name(product) + "_scaled", operands, "float32"), layer)
 
 
-def whole_result(graph: IntegerGraph, layer: LinearLayer) -> Expr:
+def int32_result(graph: IntegerGraph, layer: LinearLayer) -> Expr:
     """Compute a layer whose result is 32-bit sums."""
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
     weight, totals = (relax.const(item, str(item.dtype)) for item in (packed.weight, packed.totals))
-    operands = (image, weight, layer.data.point, totals)
+    operands = (image, weight, layer.data.zero_point, totals)
     return _shaped(graph, _call(graph, product, _name(product) + "_sums", operands, "int32"), layer)
 
 
@@ -230,7 +236,7 @@ def _in_units(graph: IntegerGraph, layer: LinearLayer, bias: Expr | None) -> Arr
     """A bias in units of the sums. One that the graph has in floats is rounded to them."""
     if bias is None:
         return np.zeros(1, np.int64)
-    unit = layer.data.quantity.scale * layer.weight.scale if layer.data.quantity else layer.weight.scale
+    unit = layer.data.quant_params.scale * layer.weight.scale if layer.data.quant_params else layer.weight.scale
     inner = graph.unreshaped(bias)
     constant = graph.constant(inner)
     if constant is not None and np.array_equal(constant.scale, unit):
@@ -254,26 +260,27 @@ def _image(graph: IntegerGraph, layer: LinearLayer) -> tuple[Expr, Window]:
     return graph.image(layer.data.var), window
 
 
-def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Window) -> tuple[Product, PackedWeights]:
+def _product(graph: IntegerGraph, layer: LinearLayer, image: Expr, window: Window) -> tuple[ByteProduct, PackedWeights]:
     """How a layer is computed, and its weights in the form that the kernel reads."""
     integers = layer.weight.integers
     channels = 0 if layer.is_rows else static_shape(layer.data.var)[1]
-    depthwise = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
-    if depthwise:
+    by_channel = layer.groups == channels == layer.outputs > WORD and integers.shape[1] == 1 and fits(integers)
+    if by_channel:
         packed = pack_depthwise(integers, window.dilation[1])
-        instructions = depthwise_instructions(graph.target)
-        return Product(replace(window, dilation=(window.dilation[0], 1)), instructions, None), packed
+        kernel = depthwise(graph.target)
+        instructions = Instructions("" if kernel is None else kernel.name)
+        return DepthwiseProduct(replace(window, dilation=(window.dilation[0], 1)), instructions), packed
     *_, chunks, lanes = static_shape(image)
     packed = pack_convolution(integers, lanes, chunks, layer.groups)
-    instructions = dot_instructions(graph.target, narrow=packed.narrow)
-    return Product(window, instructions, packed.grouping), packed.for_instructions(instructions)
+    instructions = dot_instructions(graph.target, "integers", narrow=packed.narrow)
+    return ChunkedProduct(BYTES, window, instructions, packed.grouping), packed.for_instructions(instructions)
 
 
-def _name(product: Product) -> str:
-    return "integer_depthwise_conv2d" if product.grouping is None else "integer_conv2d"
+def _name(product: ByteProduct) -> str:
+    return "integer_depthwise_conv2d" if isinstance(product, DepthwiseProduct) else "integer_conv2d"
 
 
-def _call(graph: IntegerGraph, product: Product, name: str, operands: Sequence[Expr], dtype: str) -> Expr:
+def _call(graph: IntegerGraph, product: ByteProduct, name: str, operands: Sequence[Expr], dtype: str) -> Expr:
     types = [(static_shape(item), str(item.ty.dtype)) for item in operands]
     program, shape = product_program(product, types, dtype)
     return graph.kernel(program, name, operands, shape, dtype)

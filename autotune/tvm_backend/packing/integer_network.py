@@ -15,20 +15,21 @@ from tvm import relax
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
+from autotune.tvm_backend.packing.image_operators import POOLS
 from autotune.tvm_backend.packing.integer_elementwise import add, channels_of_image, multiply, table
-from autotune.tvm_backend.packing.integer_graph import LARGEST, Forms, IntegerGraph, Quantised
+from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, Forms, IntegerGraph, Quantised
 from autotune.tvm_backend.packing.integer_layers import (
     ScaledLayer,
+    int32_result,
     linear_layer,
     requantised_layer,
     scaled_layer,
     scaled_result,
-    whole_result,
 )
 from autotune.tvm_backend.packing.integer_moves import concat, moved, part, resize, rows_of_bytes
-from autotune.tvm_backend.packing.integer_pools import adaptive_pool, average_pool, max_pool, mean
+from autotune.tvm_backend.packing.integer_pools import pool
 from autotune.tvm_backend.packing.lookup_tables import single_number
-from autotune.tvm_backend.packing.quant_params import Quantity
+from autotune.tvm_backend.packing.quant_params import QuantParams
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 
@@ -57,17 +58,17 @@ class _Integers(IntegerGraph):
         self.values[var] = value
         if self.is_defined(var) or self.quantise_dynamically(var):
             return
-        quantity = Quantity.of(value) if op_name(value) == "relax.quantize" else _kept_quantity(self, value)
-        if quantity is not None:
-            form = _integer(self, var, value, quantity)
-            self.define(var, quantity, form or Forms(outer=self.builder.emit(self.rebuild(value), var.name)))
+        quant_params = QuantParams.of(value) if op_name(value) == "relax.quantize" else _kept_quant_params(self, value)
+        if quant_params is not None:
+            form = _integer(self, var, value, quant_params)
+            self.define(var, quant_params, form or Forms(outer=self.builder.emit(self.rebuild(value), var.name)))
         elif rows_of_bytes(self, var, value):
             return
         elif (scaled := scaled_layer(self, value, self._scaled)) is not None:
             self._scaled[var] = scaled
             self.defer(var, lambda: scaled_result(self, scaled))
         elif (layer := linear_layer(self, value)) is not None and str(value.ty.dtype) == "int32":
-            self.defer(var, lambda: whole_result(self, layer))
+            self.defer(var, lambda: int32_result(self, layer))
         elif (matrix := _packed_operand(self, value)) is not None:
             self.defer(var, lambda: block_product(self, value, matrix))
         elif op_name(value) == "relax.astype":
@@ -83,34 +84,34 @@ def _packed_operand(graph: IntegerGraph, value: Expr) -> BlockMatrix | None:
     return block_matrix(graph, value.args[1]) if static_shape(value.args[0]) else None
 
 
-def _kept_quantity(graph: IntegerGraph, value: Expr) -> Quantity | None:
-    """Return the quantity of the result of an operator on quantised bytes that changes none; None for any other."""
+def _kept_quant_params(graph: IntegerGraph, value: Expr) -> QuantParams | None:
+    """Return the parameters of the result of an operator on quantised bytes that changes none; None for any other."""
     if op_name(value) not in _OF_BYTES or not graph.is_quantised(value.args[0]):
         return None
-    return graph.quantity(value.args[0])
+    return graph.quant_params(value.args[0])
 
 
-def _integer(graph: IntegerGraph, var: Expr, call: Expr, quantity: Quantity) -> Forms | None:
+def _integer(graph: IntegerGraph, var: Expr, call: Expr, quant_params: QuantParams) -> Forms | None:
     """Compute a quantised value in integers; None where there is no kernel for it."""
     shape = static_shape(var)
     if not shape:
         return None
     if op_name(call) != "relax.quantize":
-        return _HANDLERS[op_name(call)](graph, var, Quantised(call, quantity, (0, LARGEST), shape))
-    limits, value = _peeled(graph, call.args[0], quantity)
+        return _HANDLERS[op_name(call)](graph, var, Quantised(call, quant_params, (0, MAX_BYTE), shape))
+    limits, value = _without_activations(graph, call.args[0], quant_params)
     handler = part if isinstance(value, relax.TupleGetItem) else _HANDLERS.get(op_name(value))
-    form = handler(graph, var, Quantised(value, quantity, limits, shape)) if handler else None
-    form = form or channels_of_image(graph, Quantised(value, quantity, limits, shape))
-    return form or table(graph, var, call.args[0], quantity)
+    form = handler(graph, var, Quantised(value, quant_params, limits, shape)) if handler else None
+    form = form or channels_of_image(graph, Quantised(value, quant_params, limits, shape))
+    return form or table(graph, var, call.args[0], quant_params)
 
 
-def _peeled(graph: IntegerGraph, expr: Expr, quantity: Quantity) -> tuple[tuple[int, int], Expr]:
+def _without_activations(graph: IntegerGraph, expr: Expr, quant_params: QuantParams) -> tuple[tuple[int, int], Expr]:
     """Return the limits that activations set to the bytes of an expression, and what they are applied to."""
     low = 0
-    high = LARGEST
+    high = MAX_BYTE
     value = graph.value(expr)
     while (limits := _activation(value)) is not None:
-        least, greatest = (int(item) for item in quantity.bytes_of(np.array(limits, np.float32)))
+        least, greatest = (int(item) for item in quant_params.bytes_of(np.array(limits, np.float32)))
         low, high = (min(max(item, low), high) for item in (least, greatest))  # what is behind has the last word
         value = graph.value(value.args[0])
     return (low, high), value
@@ -139,10 +140,7 @@ _HANDLERS: Mapping[str, _Handler] = {
     "relax.matmul": requantised_layer,
     "relax.add": add,
     "relax.multiply": multiply,
-    "relax.nn.max_pool2d": max_pool,
-    "relax.nn.avg_pool2d": average_pool,
-    "relax.nn.adaptive_avg_pool2d": adaptive_pool,
-    "relax.mean": mean,
+    **dict.fromkeys(POOLS, pool),
     "relax.concat": concat,
     "relax.reshape": moved,
     "relax.permute_dims": moved,

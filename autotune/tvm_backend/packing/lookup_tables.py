@@ -54,11 +54,11 @@ _FUNCTIONS: Mapping[str, Callable[..., Array]] = {
 }
 
 
-class NoTable(Exception):
+class NotUnary(Exception):
     """A value is no function of one quantised value."""
 
 
-class FunctionOfOne:
+class UnaryLookupTable:
     """Evaluates an expression at the 256 values that the quantised value it depends on can have.
 
     Args:
@@ -83,7 +83,7 @@ class FunctionOfOne:
         """Return the numbers, float32, for the bytes 0 to 255 of `source`, which is known afterwards.
 
         Raises:
-            NoTable: There are several such values, or none, or there is an operator without a function here.
+            NotUnary: There are several such values, or none, or there is an operator without a function here.
         """
         number = self._constant(expr)
         if number is not None:
@@ -93,20 +93,20 @@ class FunctionOfOne:
             return self._at_leaf(*leaf)
         value = self._values.get(expr) if isinstance(expr, relax.Var) else expr
         if depth > _DEEPEST or not isinstance(value, relax.Call):
-            raise NoTable
+            raise NotUnary
         if op_name(value) == "relax.clip":
             inner, low, high = value.args
             return np.clip(self(inner, depth + 1), np.float32(float(low.value)), np.float32(float(high.value)))
         function = _FUNCTIONS.get(op_name(value))
         if function is None:
-            raise NoTable
+            raise NotUnary
         with np.errstate(all="ignore"):
             result = function(*(self(item, depth + 1) for item in value.args))
         return np.asarray(result, dtype=np.float32)
 
     def _at_leaf(self, source: Expr, numbers: Array) -> Array:
         if self.source is not None and not self.source.same_as(source):
-            raise NoTable
+            raise NotUnary
         self.source = source
         return numbers
 

@@ -15,7 +15,7 @@ from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
 _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
 _CHOICES: tuple[Algorithm, ...] = ("packed", "plain")
-_LEAST_PADDED = 8  # chunks that a matrix must have for the last one to be padded
+_MIN_PADDED = 8  # chunks that a matrix must have for the last one to be padded
 
 
 def pack_products(mod: IRModule, plan: Plan = NOTHING) -> IRModule:
@@ -86,7 +86,7 @@ class _WeightPacker(PlainRewriter):
 def _block(columns: int) -> int:
     """The block for so many columns; 0 where they would leave too much of the last chunk empty."""
     exact = next((block for block in _BLOCKS if columns % block == 0), 0)
-    return exact or (_BLOCKS[0] if columns >= _LEAST_PADDED * _BLOCKS[0] else 0)
+    return exact or (_BLOCKS[0] if columns >= _MIN_PADDED * _BLOCKS[0] else 0)
 
 
 def _is_product(value: Expr) -> bool:

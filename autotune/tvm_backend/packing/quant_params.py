@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name
-from autotune.tvm_backend.operators.integer_product import LEVELS
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.types import Call
 
 Array = npt.NDArray[Any]
@@ -19,7 +19,7 @@ _MIDDLE = 128  # what is added to a signed byte to make it an unsigned one
 
 
 @dataclass(frozen=True)
-class Quantity:
+class QuantParams:
     """How bytes stand for numbers: number = (byte - zero) * scale.
 
     Kernels see unsigned bytes only. Signed ones are moved by 128, and their zero point with them.
@@ -35,8 +35,8 @@ class Quantity:
     signed: bool
 
     @classmethod
-    def of(cls, call: Call) -> Quantity | None:
-        """Return the quantity of a call of quantize or dequantize; None if it has several, or not of 8 bits."""
+    def of(cls, call: Call) -> QuantParams | None:
+        """Return those of a call of quantize or dequantize; None if it has several, or not of 8 bits."""
         dtype = str((call if op_name(call) == "relax.quantize" else call.args[0]).ty.dtype)
         _, scale, zero = call.args
         if dtype not in ("uint8", "int8") or not (is_tensor_constant(scale) and is_tensor_constant(zero)):
@@ -59,8 +59,8 @@ class Quantity:
         clipped: Array = np.clip(steps, 0, LEVELS - 1).astype(np.uint8)
         return clipped
 
-    def line_to(self, other: Quantity) -> tuple[np.float32, np.float32] | None:
-        """Return factor and offset with which round(byte * factor + offset) is the byte of another quantity.
+    def line_to(self, other: QuantParams) -> tuple[np.float32, np.float32] | None:
+        """Return factor and offset with which round(byte * factor + offset) is the byte by other parameters.
 
         It is less the zero point and not clipped. None if rounding takes any byte elsewhere than quantising does.
         """

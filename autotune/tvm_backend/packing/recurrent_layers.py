@@ -9,8 +9,9 @@ from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
-from autotune.tvm_backend.integer.intrinsics import Dot, best_dot, channel_at
-from autotune.tvm_backend.operators.integer_product import WORD
+from autotune.tvm_backend.intrinsics.dots import channel_at
+from autotune.tvm_backend.isa.choice import best_dot
+from autotune.tvm_backend.isa.values import WORD, Dot
 from autotune.tvm_backend.operators.recurrent.kernel import recurrent_kernel
 from autotune.tvm_backend.operators.recurrent.layer import LAYER, WEIGHTS, Layer
 from autotune.tvm_backend.operators.recurrent.tile import Tile, tile_for
@@ -33,7 +34,7 @@ def pack_recurrent_layers(
     """
     if not any(LAYER in (function.attrs or {}) for function in mod.functions.values()):
         return mod
-    dot = None if target is None else best_dot(target)
+    dot = None if target is None else best_dot(target, "integers")
     return rewrite_and_clean(mod, partial(_Packer, registers=registers, cores=cores, dot=dot))
 
 

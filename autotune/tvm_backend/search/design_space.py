@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.integer import amx
+from autotune.tvm_backend.intrinsics.tiles import register_named
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 from autotune.tvm_backend.search.gpu_sketches import QUIET, gpu_generator
@@ -99,7 +99,7 @@ def tuning_record(item: Candidate | Trial, workload: Workload, target: Target) -
         check_trace(item.trace)
     except ValueError as error:
         raise DamagedFile(f"the trace of candidate {item.hash} is refused: {error}") from error
-    amx.register_named(item.trace)
+    register_named(item.trace)
     seconds: list[float] = []
     if isinstance(item, Trial):
         seconds = [time / 1e6 for time in item.times_us] or [1e10]

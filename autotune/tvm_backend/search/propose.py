@@ -15,8 +15,8 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.strategies.samplers import Adaptive, Sampler
 from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
 from autotune.strategies.strategy import Strategy
-from autotune.tvm_backend.integer import packed_schedule
-from autotune.tvm_backend.integer.schedules import default_schedule
+from autotune.tvm_backend.intrinsics import packed_schedule
+from autotune.tvm_backend.intrinsics.schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor

@@ -12,11 +12,10 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import resources
 
+from autotune.tvm_backend.isa import architecture_of
 from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.programs import llvm_object
 
-# What a thread does while it spins, so that the other thread of its core runs on.
-_SPIN_HINTS = {"x86_64": "pause", "aarch64": "yield"}
 _SPIN = """
 define internal void @autotune_spin_hint() alwaysinline nounwind {{
   call void asm sideeffect "{instruction}", "~{{memory}}"()
@@ -32,7 +31,7 @@ def pool_object(triple: str = "") -> bytes:
     Args:
         triple: What to compile for, such as `aarch64-linux-gnu`; empty for this machine.
     """
-    arch = architecture(triple)
+    kind = architecture_of(architecture(triple))
     code = resources.files(__package__).joinpath("pool.ll").read_text()
-    hint = _SPIN.format(instruction=_SPIN_HINTS.get(arch, "nop"))
+    hint = _SPIN.format(instruction=kind.spin_hint if kind is not None else "nop")
     return llvm_object(code + hint, triple)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.commands.references import KernelFacts, Limits
 from autotune.commands.report import charts
-from autotune.commands.report.references import KernelFacts, Limits
 
 LIMITS = Limits(gflops=200.0, gb_per_s=40.0)
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from autotune import cli
+from autotune.commands import references
 from autotune.commands.durations import parse_duration, parse_latency
 from autotune.commands.job_status import snapshot
-from autotune.commands.report import references
 from autotune.commands.report.facts import JobReport, gather, to_json
 from autotune.commands.report.sections import sections
-from autotune.commands.report.wall_time import PARTS
+from autotune.commands.wall_time import PARTS
 from autotune.options import InputSpec
 from autotune.storage import formats
 from autotune.storage.formats import Entry, ShapeBinding

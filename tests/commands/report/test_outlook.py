@@ -8,7 +8,7 @@ import pytest
 
 from autotune.commands.report import history
 from autotune.commands.report.history import Outlook, outlook
-from autotune.commands.report.wall_time import reports
+from autotune.commands.wall_time import reports
 from autotune.metric import Metric
 from autotune.planning.latency import Forecast
 from autotune.storage.paths import JobPaths, Workspace

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from autotune import cli
-from autotune.commands.report import charts, references
+from autotune.commands import references
+from autotune.commands.report import charts
 from autotune.errors import BadInput, DiskProblem
 from autotune.storage.formats import Entry
 from autotune.storage.paths import JobPaths, Workspace

@@ -54,8 +54,8 @@ def forgetful(stage):
 measure.run = forgetful
 """
 LIBRARIES_STAY = """
-from autotune.stages import measure, stage
-measure.discard_tree = stage.discard_tree = lambda folder: True
+from autotune.stages import context, measure
+measure.discard_tree = context.discard_tree = lambda folder: True
 """
 ACKNOWLEDGE_FIRST = """
 import os, sys

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from autotune.device_settings import BoardSettings
 from autotune.errors import BadInput, DamagedFile, MachineProblem
-from autotune.machine import amx
 from autotune.machine.hardware import cpu_flags
 from autotune.options import InputSpec
 from autotune.schema import plain
@@ -30,6 +30,7 @@ from autotune.tvm_backend.export.library_file import described
 from autotune.tvm_backend.export.loadable import Input
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import script
+from autotune.tvm_backend.isa import amx
 from autotune.tvm_backend.kernels.compile import link_shared
 from autotune.tvm_backend.lowering import prepare
 
@@ -264,7 +265,7 @@ def test_a_library_with_amx_asks_the_system_for_the_tiles(
     folder: Path, report: dict[str, Any], monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     monkeypatch.setattr(loaded, "cpu_flags", lambda: frozenset({"amx_tile"}))
-    monkeypatch.setattr(amx, "ask_for_tiles", lambda: error)
+    monkeypatch.setattr(loaded, "permissions", lambda _: [replace(amx.AMX.permission, ask=lambda: error)])
     report["instructions"] = ["amx_tile"]
     if not error:
         loaded.load(folder / "model.so", report)
@@ -291,8 +292,18 @@ def test_the_script_refuses_a_cpu_that_lacks_instructions_and_a_system_without_t
     assert _says(tmp_path, text) == f"run.py: {amx.refusal(errno.ENOSPC)}\n"
 
 
-def _says(folder: Path, text: str) -> str:
+def test_a_board_that_runs_a_library_itself_is_checked_as_well(
+    make_job: Callable[..., JobPaths], tmp_path: Path
+) -> None:
+    spec = replace(read_spec(make_job()), inputs=INPUTS)
+    text = script.board_source(spec, BoardSettings(), threads=1, instructions=["sse2", "i8mm"])
+    says = _says(tmp_path, text, "here")
+    assert says == "run.py: the model was compiled for a CPU with i8mm, which this one lacks\n"
+    assert "here" in script.board_source(spec, BoardSettings(), threads=1), "without instructions nothing is checked"
+
+
+def _says(folder: Path, text: str, *words: str) -> str:
     (folder / "run.py").write_text(text)
-    done = subprocess.run([sys.executable, str(folder / "run.py")], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(folder / "run.py"), *words], capture_output=True, text=True)
     assert done.returncode == 1
     return done.stderr

@@ -9,9 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.commands.submit.words import parse_inputs
-from autotune.errors import ModelError
+from autotune.errors import ModelError, OpenShapes
 from autotune.options import InputSpec
-from autotune.tvm_backend.models.model import sensible
+from autotune.storage.formats import OpenBatch
+from autotune.tvm_backend.models.model import OpenInput, open_batches, sensible
 from autotune.tvm_backend.models.onnx.read import resolve_inputs
 
 PATH = Path("some model.onnx")
@@ -109,3 +110,49 @@ def test_dimensions_of_one_name_are_suggested_one_size():
 )
 def test_an_input_for_sound_is_suggested_a_second_long(name, dims, shape):
     assert sensible("float32", dims, {}, name) == shape
+
+
+BATCH = ("x", TensorProto.FLOAT, ["N", 3, 32, 32])
+NAMELESS = ("w", TensorProto.FLOAT, [None, 5])
+
+
+def test_an_open_batch_is_1_where_nothing_else_is_open():
+    inputs = resolve_inputs(PATH, model(BATCH, NAMELESS, FIXED), {})
+    assert [item.shape for item in inputs] == [(1, 3, 32, 32), (1, 5), (2, 5)]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ("x", TensorProto.FLOAT, ["seq_len", 64]),
+        ("x", TensorProto.FLOAT, ["num_points", 3]),
+        ("waveform", TensorProto.FLOAT, ["N"]),
+        ("x", TensorProto.FLOAT, [4, "N"]),
+        ("x", TensorProto.FLOAT, ["N", "M"]),
+        ("x", TensorProto.FLOAT, None),
+    ],
+)
+def test_what_is_no_batch_or_not_the_only_open_dimension_is_asked_for(item):
+    with pytest.raises(OpenShapes, match="no fixed shape is known for 'x'|for 'waveform'"):
+        resolve_inputs(PATH, model(item), {})
+
+
+def test_an_open_batch_is_not_taken_as_1_beside_an_input_that_lacks_more():
+    with pytest.raises(OpenShapes) as caught:
+        resolve_inputs(PATH, model(BATCH, IDS), {})
+    assert caught.value.advised == ("x=1x3x32x32", "ids=1x128")
+
+
+def test_a_batch_that_follows_from_the_shape_of_another_input_is_not_taken_as_1():
+    mask = ("mask", TensorProto.FLOAT, ["N", 5])
+    free = [OpenInput("x", "float32", ("N", 3, 32, 32)), OpenInput("mask", "float32", ("N", 5))]
+    given = {"x": InputSpec("x", (4, 3, 32, 32), "")}
+    assert open_batches(free, given, {}) == ()
+    with pytest.raises(OpenShapes):
+        resolve_inputs(PATH, model(BATCH, mask), given)
+
+
+def test_a_batch_that_was_given_is_not_taken_as_1():
+    free = [OpenInput("x", "float32", ("N", 3, 32, 32))]
+    assert open_batches(free, {}, {"N": 8}) == ()
+    assert open_batches(free, {}, {}) == (OpenBatch("x", "N", (1, 3, 32, 32)),)

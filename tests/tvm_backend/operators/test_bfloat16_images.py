@@ -7,16 +7,16 @@ import pytest
 import tvm
 from tvm import te
 
-from autotune.tvm_backend.bfloat16.elements import numbers, rounded
-from autotune.tvm_backend.bfloat16.instructions import DPBF16PS, MULTIPLY_ADD
-from autotune.tvm_backend.integer.intrinsics import Instructions
-from autotune.tvm_backend.integer.tiles import TileProduct
+from autotune.tvm_backend.intrinsics.elements import numbers, rounded
+from autotune.tvm_backend.isa.amx import AmxProduct
+from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.operators.bfloat16_images import product_program, sums_of_convolution
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
-from tests.tvm_backend.integer.test_schedules import assert_schedules_agree
+from tests.tvm_backend.intrinsics.test_schedules import assert_schedules_agree
+from tests.tvm_backend.isa.dots import DPBF16PS, MULTIPLY_ADD
 
 from ..quantised_nets import cpu_target
 
@@ -64,7 +64,7 @@ _TILED = {
 def test_tiles_compute_what_vectors_do(target, name):
     here = cpu_target("sapphirerapids", "amx_bf16")
     shapes, window = _TILED[name]
-    module = convolution(*shapes, window, Instructions(DPBF16PS.name, tiles=True))
+    module = convolution(*shapes, window, Instructions(DPBF16PS.name, tiles=AmxProduct))
     expected = run(module, here)
     chosen = by_hand(module)
     assert "autotune_amx" in str(chosen.trace)
@@ -73,7 +73,7 @@ def test_tiles_compute_what_vectors_do(target, name):
 
 
 def test_a_name_says_the_elements_of_a_tile():
-    product = TileProduct(2, 14, 2, 3, 3, 4, 16, 1, 1, 1, 2)
-    assert TileProduct.of(product.name) == product
-    assert TileProduct.of(product.name + "_2") is None
-    assert TileProduct.of("autotune_amx_2_14_2_3_3_4_16_1_1_1_3") is None
+    product = AmxProduct(2, 14, 2, 3, 3, 4, 16, 1, 1, 1, 2)
+    assert AmxProduct.of(product.name) == product
+    assert AmxProduct.of(product.name + "_2") is None
+    assert AmxProduct.of("autotune_amx_2_14_2_3_3_4_16_1_1_1_3") is None

@@ -50,9 +50,9 @@ def test_a_layer_on_8_bit_weights_uses_the_products_of_the_cpu(tmp_path, cpu, in
     import tvm
     from onnxruntime.quantization import quantize_dynamic
 
+    from autotune.tvm_backend.isa.choice import vector_registers
     from autotune.tvm_backend.models.onnx.importer import import_graph
     from autotune.tvm_backend.packing.recurrent_layers import pack_recurrent_layers
-    from autotune.tvm_backend.target import vector_registers
 
     onnx.save(operator("LSTM", (4, 1, 3), 40), tmp_path / "model.onnx")
     quantize_dynamic(tmp_path / "model.onnx", tmp_path / "quantised.onnx", op_types_to_quantize=["LSTM"])

@@ -1,6 +1,7 @@
 """Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
-`main.cc`, `machine.h` and `CMakeLists.txt` are the same for every model. `model.h` describes the model.
+`autotune.h`, the headers that check the machine, `main.cc` and `CMakeLists.txt` are the same for every model. `model.h`
+describes the model. `autotune.h` is for programs of the user's own; `main.cc` is one.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from autotune.options import InputSpec
+from autotune.tvm_backend import isa
 
 FOLDER = "cpp"
-MACHINE = "machine.h"  # which the program of the C++ source has, too
-STATIC = ("main.cc", MACHINE, "CMakeLists.txt")
+# Headers that the program of the C++ source has, too.
+_PERMISSIONS = tuple(item.permission.header for item in isa.SETS if item.permission is not None)
+CHECKS = ("machine.h", *_PERMISSIONS)
+STATIC = ("main.cc", "autotune.h", *CHECKS, "CMakeLists.txt")
 HEADER = "model.h"
 _HEADER = """\
 // The inputs and outputs of the model {comment}. Made by autotune {version}.
@@ -110,8 +115,12 @@ def sources(name: str, library: Library, functions: Sequence[Function], version:
     )
     yield HEADER, header.encode()
     for static in STATIC:
-        folder = "program" if static == MACHINE else "cpp"
-        yield static, files(__package__).joinpath(folder, static).read_bytes()
+        yield static, (check(static) if static in CHECKS else files(__package__).joinpath("cpp", static)).read_bytes()
+
+
+def check(name: str) -> Traversable:
+    """Return one of the headers that check the machine."""
+    return files(isa).joinpath(name) if name in _PERMISSIONS else files(__package__).joinpath("program", name)
 
 
 def _entry(function: Function) -> str:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from autotune.storage.trees import remove_tree
 from autotune.tvm_backend.export.loadable import REPORT
-from autotune.tvm_backend.export.writing.cpp_program import FOLDER, HEADER, MACHINE, STATIC
+from autotune.tvm_backend.export.writing.cpp_program import CHECKS, FOLDER, HEADER, STATIC
 
 LIBRARY = "model.so"
 SCRIPT = "run.py"
 TOKENIZER = "tokenizer.json"  # of a language model
 SOURCE = "source"  # the folder with the network as C++ source, and the files in it
 POOL = "pool.c"
-SOURCE_STATIC = ("CMakeLists.txt", MACHINE, "main.cpp", POOL, "shim.cpp", "shim.h")
+SOURCE_STATIC = ("CMakeLists.txt", *CHECKS, "main.cpp", POOL, "shim.cpp", "shim.h")
 SOURCE_HEADER = "model.h"
 NETWORK = "network.cpp"
 KERNELS = "kernels.o"

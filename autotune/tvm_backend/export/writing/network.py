@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from autotune.errors import ModelError
-from autotune.plans.arena import BufferLife, aligned, place
+from autotune.plans.arena import FOR_EVER, Lifetimes, aligned, place
 from autotune.tvm_backend.expressions import is_tensor_constant
 from autotune.tvm_backend.programs import runtime_functions
 from autotune.tvm_backend.threads.extents import MOST_THREADS
@@ -120,20 +120,11 @@ def refused(why: str) -> ModelError:
 
 
 @dataclass
-class _Storage:
-    """The memory of a tensor and of its parts, and the first and last blocks that use it."""
-
-    bytes: int
-    first: int | None = None
-    last: int = 0
-
-
-@dataclass
 class _Reader:
     kernels: dict[str, PrimFunc]
     weights_end: int
-    storages: list[_Storage] = field(default_factory=list)
-    storage_of: dict[str, tuple[int, int]] = field(default_factory=dict)  # by tensor: the storage, the offset in it
+    lifetimes: Lifetimes[str] = field(default_factory=Lifetimes)  # by the names of tensors
+    starts: dict[str, int] = field(default_factory=dict)  # by tensor: where it begins in the memory that it lies in
     values: dict[Var, Any] = field(default_factory=dict)  # by variable: the number of a storage, a tensor, or a tuple
     inputs: list[PlacedTensor] = field(default_factory=list)
     buffers: list[PlacedTensor] = field(default_factory=list)
@@ -150,9 +141,10 @@ class _Reader:
                 self._bind(binding)
         outputs = self._leaves(self._value(main.body.body))
         for tensor in outputs:
-            self._use(tensor.name, len(self.blocks))
-        lives = [BufferLife(item.bytes, item.first or 0, item.last) for item in self.storages]
-        offsets, arena_bytes = place(lives)
+            self.lifetimes.use(tensor.name, len(self.blocks))
+        lives = self.lifetimes.lives(unused=True)
+        places, arena_bytes = place(list(lives.values()))
+        offsets = dict(zip(lives, places, strict=True))
         return Network(
             inputs=self._placed(self.inputs, offsets),
             buffers=self._placed(self.buffers, offsets),
@@ -161,25 +153,29 @@ class _Reader:
             blocks=tuple(self.blocks),
             outputs=tuple(tensor.name for tensor in outputs),
             arena_bytes=arena_bytes,
-            sum_bytes=sum(aligned(life.bytes) for life in lives),
+            sum_bytes=sum(aligned(life.bytes) for life in lives.values()),
             values=tuple(value for _, value in self.weights.values()),
         )
 
-    def _placed(self, tensors: Sequence[PlacedTensor], offsets: Sequence[int]) -> tuple[PlacedTensor, ...]:
-        places = (self.storage_of[tensor.name] for tensor in tensors)
+    def _placed(self, tensors: Sequence[PlacedTensor], offsets: Mapping[str, int]) -> tuple[PlacedTensor, ...]:
+        owners = (self.lifetimes.owner(tensor.name) or "" for tensor in tensors)
         return tuple(
-            PlacedTensor(tensor.name, tensor.dtype, tensor.shape, offsets[storage] + offset)
-            for tensor, (storage, offset) in zip(tensors, places, strict=True)
+            replace(tensor, offset=offsets[owner] + self.starts[tensor.name])
+            for tensor, owner in zip(tensors, owners, strict=True)
         )
 
     def _input(self, param: Var) -> None:
         """Place an input. It is in use all the time, so that the network can run again on the same inputs."""
         tensor = PlacedTensor(f"input{len(self.inputs)}", str(param.ty.dtype), _sizes(param.ty.shape, "an input"))
-        self.storages.append(_Storage(tensor_bytes(tensor), 0))
+        self._allocate(tensor)
         self.inputs.append(tensor)
         self.values[param] = tensor
-        self.storage_of[tensor.name] = (len(self.storages) - 1, 0)
-        self._use(tensor.name, 1 << 60)
+        for block in (0, FOR_EVER):
+            self.lifetimes.use(tensor.name, block)
+
+    def _allocate(self, tensor: PlacedTensor) -> None:
+        self.lifetimes.allocate(tensor.name, tensor_bytes(tensor))
+        self.starts[tensor.name] = 0
 
     def _bind(self, binding: Binding) -> None:
         value = binding.value
@@ -200,43 +196,42 @@ class _Reader:
 
     def _own_buffer(self, var: Var) -> PlacedTensor:
         """Give a tensor memory of its own, whatever storage the virtual machine gives it: `place` shares better."""
-        tensor = self._buffer(var, len(self.storages), 0)
-        self.storages.append(_Storage(tensor_bytes(tensor)))
+        tensor = self._buffer(var)
+        self._allocate(tensor)
         return tensor
 
-    def _buffer(self, var: Var, storage: int, offset: int) -> PlacedTensor:
+    def _buffer(self, var: Var) -> PlacedTensor:
         tensor = PlacedTensor(f"buffer{len(self.buffers)}", str(var.ty.dtype), _sizes(var.ty.shape, "a buffer"))
         self.buffers.append(tensor)
-        self.storage_of[tensor.name] = (storage, offset)
         return tensor
 
     def _piece(self, var: Var, whole: PlacedTensor, offset: int) -> PlacedTensor:
         """Place a part of a tensor, which begins so many bytes after it."""
-        if whole.name not in self.storage_of:
+        if whole.name not in self.starts:
             raise refused(f"it takes a part of the constant {whole.name}")
-        storage, start = self.storage_of[whole.name]
-        return self._buffer(var, storage, start + offset)
+        tensor = self._buffer(var)
+        self._share(tensor, whole, offset)
+        return tensor
+
+    def _share(self, tensor: PlacedTensor, whole: PlacedTensor, offset: int = 0) -> None:
+        """Let a tensor lie in the memory of another one, unless that is a constant."""
+        self.lifetimes.share(tensor.name, whole.name)
+        if whole.name in self.starts:
+            self.starts[tensor.name] = self.starts[whole.name] + offset
 
     def _view(self, tensor: PlacedTensor, shape: tuple[int, ...]) -> PlacedTensor:
         view = PlacedTensor(f"view{len(self.views)}", tensor.dtype, shape, viewed=tensor.name)
         self.views.append(view)
-        if tensor.name in self.storage_of:
-            self.storage_of[view.name] = self.storage_of[tensor.name]
+        self._share(view, tensor)
         return view
 
     def _block(self, kernel: str, arguments: Sequence[Expr]) -> None:
         tensors = [self._tensor(item) for item in arguments]
         for tensor in tensors:
-            self._use(tensor.name, len(self.blocks))
+            self.lifetimes.use(tensor.name, len(self.blocks))
         if kernel not in self.threads:
             self.threads[kernel] = _threads(self.kernels[kernel], kernel)
         self.blocks.append(FusedBlock(kernel, tuple(tensor.name for tensor in tensors), self.threads[kernel]))
-
-    def _use(self, tensor: str, block: int) -> None:
-        if tensor in self.storage_of:
-            storage = self.storages[self.storage_of[tensor][0]]
-            storage.first = block if storage.first is None else storage.first
-            storage.last = max(storage.last, block)
 
     def _tensor(self, expression: Expr) -> PlacedTensor:
         value = self._value(expression)

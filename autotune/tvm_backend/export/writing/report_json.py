@@ -10,6 +10,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from autotune.machine.hardware import cpu_model
 from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec, Trial
@@ -104,6 +105,8 @@ def report(
         "job": spec.id,
         "name": spec.name,
         "model": spec.model,
+        "digest": asdict(spec.digest) if spec.digest else None,
+        "cpu": None if request.board else cpu_model(),
         "target": spec.target,
         "board": asdict(request.board) if request.board else None,
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),

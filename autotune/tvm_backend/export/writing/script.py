@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 from autotune.device_settings import BoardSettings
 from autotune.devices import kind_of
-from autotune.machine import amx
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.cuda.runtime import CUDART
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import language_script
 from autotune.tvm_backend.export.writing.files import LIBRARY, MADE_BY
+from autotune.tvm_backend.isa import permissions
 from autotune.version import __version__
 
 _ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
@@ -45,6 +46,7 @@ import sys
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
 {preload}from collections.abc import Mapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 import numpy, tvm
 from tvm import relax
@@ -104,7 +106,7 @@ for folder in getattr(importlib.util.find_spec("nvidia"), "submodule_search_loca
 
 _MACHINE = """
 try:
-    listed = [line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")]
+    listed = [line.split() for line in open("/proc/cpuinfo") if line.startswith(("flags", "Features"))]
 except OSError:
     listed = []
 missing = [name for name in {instructions} if listed and name not in listed[0]]
@@ -112,15 +114,15 @@ if missing:
     sys.exit(f"run.py: the model was compiled for a CPU with {{', '.join(missing)}}, which this one lacks")
 """
 
-_TILES = """
+_PERMISSION = """
 import ctypes, errno
 
 
-{ask_for_tiles}
+{ask}
 
 {refusal}
 
-if refused := refusal(ask_for_tiles()):
+if refused := {refusal_name}({ask_name}()):
     sys.exit(f"run.py: {{refused}}")
 """
 
@@ -142,6 +144,7 @@ ENTRIES = {entries}
 
 library = Path(__file__).parent / "{library}"
 if sys.argv[1:] == ["here"]:
+{machine}
     module, device = tvm.runtime.load_module(str(library)), tvm.cpu(0)
 else:
     host, port = (sys.argv[1:] or ["{tracker}"])[0].rsplit(":", 1)
@@ -160,16 +163,18 @@ for entry, inputs in ENTRIES.items():
 '''
 
 
-def board_source(spec: JobSpec, board: BoardSettings, threads: int) -> str:
+def board_source(spec: JobSpec, board: BoardSettings, threads: int, instructions: Sequence[str] = ()) -> str:
     """Return the script for the library of a job that is for boards.
 
     Args:
         spec: The job.
         board: The settings of the boards.
         threads: How many threads the model uses there.
+        instructions: What the CPU of the board must have, as the kernel names it.
     """
     return _BOARD.format(
         **_common(spec, threads),
+        machine=indent(_machine(instructions), "    ").strip("\n"),
         key=board.key,
         tracker=board.tracker,
         entries={entry.name: [(item.shape, item.dtype) for item in entry.inputs] for entry in spec.all_entries},
@@ -228,10 +233,14 @@ def language_source(
 def _machine(instructions: Sequence[str]) -> str:
     """The part that refuses a machine on which a kernel would end the process by a signal."""
     check = _MACHINE.format(instructions=list(instructions)) if instructions else ""
-    if amx.FLAG not in instructions:
-        return check
-    functions = {function.__name__: inspect.getsource(function) for function in (amx.ask_for_tiles, amx.refusal)}
-    return check + _TILES.format(**functions)
+    for item in permissions(instructions):
+        check += _PERMISSION.format(
+            ask=inspect.getsource(item.ask),
+            refusal=inspect.getsource(item.refusal),
+            ask_name=item.ask.__name__,
+            refusal_name=item.refusal.__name__,
+        )
+    return check
 
 
 def _common(spec: JobSpec, threads: int) -> dict[str, Any]:

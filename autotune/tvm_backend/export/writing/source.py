@@ -16,6 +16,7 @@ from autotune.errors import WorkerError
 from autotune.options import InputSpec
 from autotune.plans.arena import ALIGNMENT, aligned
 from autotune.storage.trees import remove_tree
+from autotune.tvm_backend.export.writing.cpp_program import CHECKS, check
 from autotune.tvm_backend.export.writing.files import (
     KERNELS,
     NETWORK,
@@ -111,6 +112,8 @@ def write_source(folder: Path, lowered: IRModule, executable: Executable, model:
 
 def _static(name: str) -> str:
     """Return the content of a file that is the same for every network."""
+    if name in CHECKS:
+        return check(name).read_text()
     folder = files(pool.__package__) if name == POOL else files(__package__).joinpath("program")
     return folder.joinpath(name).read_text()
 

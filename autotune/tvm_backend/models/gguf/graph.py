@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.options import InputSpec
-from autotune.tvm_backend.integer.packed_dots import WORD
+from autotune.tvm_backend.intrinsics.packed_dots import WORD
 from autotune.tvm_backend.models.gguf.file import Tensor
 from autotune.tvm_backend.models.gguf.network import Layer, Network
 from autotune.tvm_backend.models.gguf.reference import cache_shapes

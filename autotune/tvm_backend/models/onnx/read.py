@@ -16,16 +16,16 @@ from onnx.external_data_helper import load_external_data_for_model
 from autotune.errors import ModelError, OperatorRefused, first_line
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.graph.constants import drop_empty_parts
-from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, resolve
+from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, open_batches, resolve
 from autotune.tvm_backend.models.onnx.checks import check_inputs, check_sizes
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
-from autotune.tvm_backend.models.onnx.operators.inline import take_decided
+from autotune.tvm_backend.models.onnx.operators.inline import fold_constant_ifs
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
-from autotune.tvm_backend.types import IRModule, ModelProto, ValueInfoProto
+from autotune.tvm_backend.types import GraphProto, IRModule, ModelProto, TensorProto, ValueInfoProto
 
 
 def read_model(
@@ -62,13 +62,14 @@ def read_model(
     graph = widen(proto) if has_halves(proto) and not gpu else proto
     with _about(path):
         graph = graph if is_large(graph) else lower_powers(graph)
+    batches = open_batches(_open_inputs(path, proto), overrides, dims or {})
     if not values and not is_unfinished(graph) and is_lowered(graph, unroll=gpu):
         with contextlib.suppress(ModelError):
-            return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph)
+            return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph, batches)
     with _about(path):
         rewritten, refused = _rewritten(graph, inputs, unroll=gpu)
     try:
-        return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten)
+        return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten, batches)
     except ModelError as error:
         if refused is None or isinstance(error.__cause__, NotImplementedError):
             raise
@@ -135,6 +136,13 @@ def parse_file(path: Path) -> ModelProto:
     Raises:
         ModelError: As for `read_model`.
     """
+    proto = parse_graph(path)
+    load_weights(path, proto)
+    return proto
+
+
+def parse_graph(path: Path) -> ModelProto:
+    """The ONNX graph in a file, without the weights that it keeps in other files. Errors are those of `read_model`."""
     try:
         proto = onnx.load(str(path), load_external_data=False)
     except OSError as error:
@@ -142,23 +150,48 @@ def parse_file(path: Path) -> ModelProto:
     except (DecodeError, ValueError) as error:
         formats = "autotune reads ONNX, TensorFlow Lite, and what torch.export.save wrote"
         raise ModelError(f"{path} is not an ONNX file, or is cut short; {formats}") from error
+    if not proto.graph.node:
+        raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
+    return proto
+
+
+def weight_files(proto: ModelProto) -> list[str]:
+    """The paths of the files that a graph keeps weights in, from its folder."""
+    places = [dict((entry.key, entry.value) for entry in item.external_data) for item in _tensors(proto.graph)]
+    return sorted({place["location"] for place in places if "location" in place})
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """The constants of a graph and of the graphs in it."""
+    yield from graph.initializer
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from _tensors(inner)
+
+
+def load_weights(path: Path, proto: ModelProto) -> None:
+    """Put the weights into a graph that it keeps in other files. Errors are those of `read_model`."""
     try:
         load_external_data_for_model(proto, str(path.parent))
     except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:  # RuntimeError: of C++
         advice = "put the file that it names beside it, as a whole"
         raise ModelError(f"{path} keeps weights in another file: {first_line(error)}; {advice}") from error
-    if not proto.graph.node:
-        raise ModelError(f"{path} has no operators: an empty graph, or not an ONNX file")
-    return proto
 
 
 def resolve_inputs(
     path: Path, proto: ModelProto, overrides: Mapping[str, InputSpec], dims: Mapping[str, int] | None = None
 ) -> tuple[InputSpec, ...]:
     """The inputs in the order of the graph, every dimension known. Arguments and errors are those of `resolve`."""
+    free = _open_inputs(path, proto)
+    return resolve(path, free, overrides, dims or {}, open_batches(free, overrides, dims or {}))
+
+
+def _open_inputs(path: Path, proto: ModelProto) -> list[OpenInput]:
     constants = {item.name for item in proto.graph.initializer}
-    free = [_open_input(path, item) for item in proto.graph.input if item.name not in constants]
-    return resolve(path, free, overrides, dims or {})
+    return [_open_input(path, item) for item in proto.graph.input if item.name not in constants]
 
 
 def _open_input(path: Path, item: ValueInfoProto) -> OpenInput:
@@ -194,7 +227,7 @@ def freeze(path: Path, proto: ModelProto, values: Mapping[str, Constant]) -> Mod
         frozen.graph.initializer.append(onnx.numpy_helper.from_array(_constant(path, inputs[name], value), name))
         frozen.graph.input.remove(inputs[name])
     frozen.ir_version = max(frozen.ir_version, 4)
-    take_decided(frozen)
+    fold_constant_ifs(frozen)
     return frozen
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from autotune.errors import ModelError
 from autotune.options import InputSpec
-from autotune.tvm_backend.models.model import OpenInput, resolve
+from autotune.storage.formats import OpenBatch
+from autotune.tvm_backend.models.model import OpenInput, open_batches, resolve
 
 _TARGET = re.compile(
     r"torch\.ops\.aten\.((?!__)\w+|__(and|or|xor|lshift|rshift)__)(\.(?!_)\w+)?"
@@ -37,7 +38,7 @@ _WEIGHTS = frozenset({"parameter", "buffer", "tensor_constant"})
 
 def fix_inputs(
     path: Path, program: Mapping[str, Any], overrides: Mapping[str, InputSpec], dims: Mapping[str, int]
-) -> tuple[tuple[InputSpec, ...], dict[str, int]]:
+) -> tuple[tuple[InputSpec, ...], dict[str, int], tuple[OpenBatch, ...]]:
     """Give every input of a program its shape.
 
     Args:
@@ -45,7 +46,7 @@ def fix_inputs(
         dims: Sizes that the user gave, by the name of the open dimension.
 
     Returns:
-        The inputs in order, and the sizes of all open dimensions by name.
+        The inputs in order, the sizes of all open dimensions by name, and the open batches that were taken as 1.
 
     Raises:
         ModelError: An input or a dimension does not exist, has no size, or has one that the program does not allow.
@@ -56,14 +57,30 @@ def fix_inputs(
         if unknown := sorted(set(dims) - set(names)):
             raise ModelError(f"{path} has no dimension {unknown[0]!r}; its open ones: {', '.join(names) or 'none'}")
         sizes = {**_from_overrides(shapes, overrides), **dims}
-        free = [OpenInput(name, _dtype(path, program, name), _dims(shape, sizes)) for name, shape in shapes.items()]
+        free = _free(path, program, shapes, sizes)
+        batches = open_batches(free, overrides, {})
+        if not all(_may_be_one(program, batch.dim) for batch in batches):
+            batches = ()
+        sizes |= {batch.dim: 1 for batch in batches}
+        free = _free(path, program, shapes, sizes)
     except ValueError as error:
         raise ModelError(f"{path}: a size of an input is computed in a way that is not supported: {error}") from error
-    inputs = resolve(path, free, overrides, {}, _examples(shapes))
+    inputs = resolve(path, free, overrides, {}, examples=_examples(shapes))
     for item, before in zip(inputs, free, strict=True):
         _check_shape(path, item, before)
     _check_ranges(path, program, sizes)
-    return inputs, sizes
+    return inputs, sizes, batches
+
+
+def _free(
+    path: Path, program: Mapping[str, Any], shapes: Mapping[str, Any], sizes: Mapping[str, int]
+) -> list[OpenInput]:
+    return [OpenInput(name, _dtype(path, program, name), _dims(shape, sizes)) for name, shape in shapes.items()]
+
+
+def _may_be_one(program: Mapping[str, Any], dimension: str) -> bool:
+    limits = program["range_constraints"].get(dimension, {})
+    return (limits.get("min_val") or 0) <= 1
 
 
 def checked(path: Path, program: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.errors import ModelError
 from autotune.options import InputSpec
+from autotune.storage.formats import OpenBatch
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.model import Model, as_model_error
 from autotune.tvm_backend.models.pytorch.archive import read_archive, write_archive
@@ -26,7 +27,7 @@ def save(program: ExportedProgram, to: Path) -> None:
 
 def write_fixed(
     path: Path, overrides: Mapping[str, InputSpec], dims: Mapping[str, int], to: Path
-) -> tuple[InputSpec, ...]:
+) -> tuple[tuple[InputSpec, ...], tuple[OpenBatch, ...]]:
     """Write a program with the shapes of its inputs fixed, and without anything that torch would unpickle or evaluate.
 
     Args:
@@ -36,7 +37,7 @@ def write_fixed(
         to: The file to write.
 
     Returns:
-        The inputs in order.
+        The inputs in order, and the open batches that were taken as 1.
 
     Raises:
         ModelError: The file is no such program, needs pickle, or has an input without a shape; or torch is missing.
@@ -45,10 +46,10 @@ def write_fixed(
     archive = read_archive(path)
     _check_torch(path)
     with as_model_error(path, "is no program that torch.export.save writes"):
-        inputs, sizes = fix_inputs(path, archive.program, overrides, dims)
+        inputs, sizes, batches = fix_inputs(path, archive.program, overrides, dims)
         program = checked(path, archive.program, sizes)
         write_archive(archive, program, to)
-    return inputs
+    return inputs, batches
 
 
 def load_program(path: Path) -> ExportedProgram:

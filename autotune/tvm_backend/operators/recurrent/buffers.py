@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.operators.integer_product import WORD
+from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.operators.recurrent.layer import Layer
 from autotune.tvm_backend.operators.recurrent.tile import Tile
 from autotune.tvm_backend.types import Buffer, PrimExpr

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.operators.integer_product import LEVELS, to_byte
+from autotune.tvm_backend.operators.element_types import LEVELS, to_byte
 from autotune.tvm_backend.operators.recurrent.buffers import Arguments, Place, States, bounded, number, within
 from autotune.tvm_backend.operators.recurrent.cell import Phase, phases
 from autotune.tvm_backend.operators.recurrent.layer import Layer

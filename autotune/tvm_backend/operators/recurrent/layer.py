@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from autotune.tvm_backend.operators.integer_product import WORD
+from autotune.tvm_backend.isa.values import WORD
 
 Kind = Literal["LSTM", "GRU", "RNN"]
 

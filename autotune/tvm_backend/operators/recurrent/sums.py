@@ -10,8 +10,8 @@ from functools import partial
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.integer.intrinsics import Dot, add_products
-from autotune.tvm_backend.operators.integer_product import WORD
+from autotune.tvm_backend.intrinsics.dots import add_products
+from autotune.tvm_backend.isa.values import WORD, Dot
 from autotune.tvm_backend.operators.recurrent.buffers import Arguments, Place, Rounded, States, number
 from autotune.tvm_backend.operators.recurrent.cell import Phase, Vector
 from autotune.tvm_backend.operators.recurrent.layer import Layer
@@ -149,17 +149,20 @@ class IntegerSums(Sums):
     def _start(self) -> None:
         """Set sums to what makes the products those of differences from the zero points, of states and weights.
 
-        The sum of (q - p) * (w - z) over N units is that of q * w - p * w, less z * (the sum of q - N * p).
+        The sum of (q - p) * (w - z) over N units is that of q * w - p * w, less z * (the sum of q - N * p). An
+        instruction that takes an offset from each q leaves less of p * w.
         """
         direction = self._place.direction
         point = self._rounded.point[direction, 0]
+        offset = self._tile.dot.offset if self._tile.dot is not None else 0
+        left = point - offset if offset else point
         for chain, row, gate, vector in self._all():
             total = self._rounded.totals[direction, self._place.sequence + row] - self._layer.hidden * point
             with T.vectorized(0, self._tile.lanes) as lane:
                 weights, zero = (
                     self._arguments.terms[direction, index, gate, self._unit(vector, lane)] for index in range(2)
                 )
-                value = tirx.const(0, "int32") if chain else -(point * weights) - total * zero
+                value = tirx.const(0, "int32") if chain else -(left * weights) - total * zero
                 T.buffer_store(self._integers, value, [self._index(chain, row, gate, vector, lane)])
 
     def _add_products(self, chain: int, source: PrimExpr) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune.tvm_backend.integer.intrinsics import Dot
+from autotune.tvm_backend.isa.values import Dot
 from autotune.tvm_backend.operators.recurrent.layer import Layer
 
 Threads = Literal["", "sequences", "blocks"]
@@ -51,7 +51,7 @@ PLAIN = Tile(1, 1, 1, 1, "")
 _FEW_SUMS = 8  # to hide the latency of a multiply-add on two units
 _PARALLEL_FROM = 30_000  # products of the whole layer
 _BLOCKS_FROM = 100_000  # products of a step; it has a barrier
-_MOST_SEQUENCES = 8
+_MAX_SEQUENCES = 8
 
 
 def tile_for(layer: Layer, registers: tuple[int, int], cores: int = 1, dot: Dot | None = None) -> Tile:
@@ -68,7 +68,7 @@ def tile_for(layer: Layer, registers: tuple[int, int], cores: int = 1, dot: Dot 
     fitting = [
         (vectors, sequences)
         for vectors in (1, 2, 4)
-        for sequences in range(1, _MOST_SEQUENCES + 1)
+        for sequences in range(1, _MAX_SEQUENCES + 1)
         if layer.padded % (vectors * lanes) == 0 and layer.batch % sequences == 0
         if (vectors, sequences) == (1, 1) or vectors * sequences * layer.gates <= most
     ]

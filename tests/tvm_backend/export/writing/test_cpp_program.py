@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from autotune.errors import BadInput
-from autotune.machine import amx
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.loaded import load
 from autotune.tvm_backend.export.writing import cpp_program
+from autotune.tvm_backend.isa import amx
 from autotune.tvm_backend.load import load_tvm
 
 NAMES = ('x "quoted" \\ ??/ 🎉', "y\t\x07")
@@ -106,6 +106,69 @@ def test_the_outputs_of_the_program_are_those_of_python(
     for index, expected in enumerate(load(program.parents[1] / "model.so", report)(*arrays)):
         output = np.frombuffer((tmp_path / f"output{index}.bin").read_bytes(), np.float32).reshape(arrays[0].shape)
         assert np.array_equal(output, expected)
+
+
+OWN = """
+#include <cstdio>
+#include "autotune.h"
+
+int main(int, char** argv) {
+  autotune::Model net(argv[1]);
+  const std::vector<float> x(24, 0.5f), y(24, 2.0f);
+  const auto outputs = net.run({autotune::input(x, {3, 8}), autotune::input(y.data(), {3, 8})});
+  std::printf("%zu %s %g %g\\n", outputs.size(), autotune::text(outputs[1].shape).c_str(),
+              outputs[0].values<float>()[23], outputs[1].values<float>()[0]);
+  const std::vector<double> wide(24);
+  const std::vector<std::vector<autotune::Input>> wrong = {
+      {autotune::input(x.data(), {4, 6}), autotune::input(y.data(), {3, 8})},
+      {autotune::input(x, {3, 8})},
+      {autotune::input(x, {3, 8}), autotune::input(wide, {3, 8})},
+  };
+  for (const auto& inputs : wrong) {
+    try {
+      net.run(inputs);
+    } catch (const std::invalid_argument& error) {
+      std::printf("%s\\n", error.what());
+    }
+  }
+  try {
+    autotune::input(x, {3, 9});
+  } catch (const std::invalid_argument& error) {
+    std::printf("%s\\n", error.what());
+  }
+  try {
+    autotune::Model other(argv[0]);
+  } catch (const std::runtime_error& error) {
+    std::printf("%s\\n", error.what());
+  }
+}
+"""
+
+
+@needs_cmake
+def test_a_program_of_the_users_own_runs_the_model_and_catches_what_is_wrong(program: Path, tmp_path: Path) -> None:
+    import tvm
+    import tvm_ffi
+
+    (tmp_path / "own.cc").write_text(OWN)
+    folders = [Path(package.__file__).parent / "lib" for package in (tvm, tvm_ffi)]
+    linked = [word for folder in folders for word in (f"-L{folder}", f"-Wl,-rpath,{folder}")]
+    include = [f"-I{program.parent}", f"-I{folders[1].parent}/include"]
+    words = ["g++", "-std=c++17", *include, "own.cc", "-o", "own", *linked, "-Wl,--no-as-needed", "-ltvm_runtime"]
+    built = subprocess.run([*words, "-ltvm_ffi"], cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([tmp_path / "own", program.parents[1] / "model.so"], capture_output=True, text=True)
+    first, *refusals = done.stdout.splitlines()
+    assert done.returncode == 0 and first.split()[:2] == ["2", "3x8"] and first.split()[3] == "1"
+    shapes, count, kind, size, library = refusals
+    assert shapes.startswith("the library was compiled for other shapes: ") and "of 2x8" in shapes
+    assert count == "the model has 2 inputs" and kind.endswith("is float64 3x8, not float32 3x8")
+    assert size == "24 values are not of the shape 3x9" and library.endswith("it is damaged, or that of another export")
+
+
+def test_the_header_is_short() -> None:
+    sources = dict(cpp_program.sources("net", cpp_program.Library("model.so", 1, 1), [], "0"))
+    assert len(sources["autotune.h"].splitlines()) <= 200
 
 
 @needs_cmake
@@ -204,13 +267,10 @@ def test_a_library_that_was_cut_short_is_refused(program: Path, tmp_path: Path) 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 @pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL, errno.EPERM])
 def test_the_tiles_of_amx_are_refused_as_in_python(tmp_path: Path, error: int) -> None:
-    (tmp_path / "main.cpp").write_text(f'#include "machine.h"\nint main() {{ machine::check_tiles({error}); }}\n')
-    (header,) = (
-        data
-        for name, data in cpp_program.sources("net", cpp_program.Library("model.so", 1, 1), [], "0")
-        if name == cpp_program.MACHINE
-    )
-    (tmp_path / "machine.h").write_bytes(header)
+    (tmp_path / "main.cpp").write_text(f'#include "machine.h"\nint main() {{ amx::check_tiles({error}); }}\n')
+    for name, data in cpp_program.sources("net", cpp_program.Library("model.so", 1, 1), [], "0"):
+        if name in cpp_program.CHECKS:
+            (tmp_path / name).write_bytes(data)
     subprocess.run(["g++", "-std=c++17", "main.cpp", "-o", "main"], cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
     says = amx.refusal(error)

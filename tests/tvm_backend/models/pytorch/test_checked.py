@@ -25,7 +25,7 @@ def fixed(path: Path, **dims: int) -> tuple[InputSpec, ...]:
 def test_dimensions_by_name_or_by_a_shape_that_the_user_gave(words: Path) -> None:
     wanted = (InputSpec("ids", (2, 5), "int64"), InputSpec("mask", (2, 5), "float32"))
     assert fixed(words, s23=2, s27=5) == wanted
-    inputs, sizes = fix_inputs(words, read_archive(words).program, SHAPE, {})
+    inputs, sizes, _ = fix_inputs(words, read_archive(words).program, SHAPE, {})
     assert inputs == wanted and sizes == {"s23": 2, "s27": 5}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.errors import ModelError
+from autotune.errors import ModelError, OpenShapes
 from autotune.tvm_backend.export.runners import torch_runner
 from autotune.tvm_backend.models.pytorch.program import import_program, load_program, write_fixed
 
@@ -47,7 +47,7 @@ def agree(path: Path, *arrays: Any, **dims: int) -> list[Any]:
     from autotune.tvm_backend.export.compilation import compile_untuned
 
     to = path.with_name("fixed.pt2")
-    inputs = write_fixed(path, {}, dims, to)
+    inputs, _ = write_fixed(path, {}, dims, to)
     assert [(item.shape, item.dtype) for item in inputs] == [(item.shape, str(item.dtype)) for item in arrays]
     model = import_program(to, inputs)
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
@@ -148,6 +148,21 @@ def test_an_operator_that_tvm_lacks_is_named(torch: Any, tmp_path: Path) -> None
             return torch.linalg.eigvalsh(x)
 
     torch.export.save(torch.export.export(Lacking(), (torch.eye(3),)), tmp_path / "model.pt2")
-    inputs = write_fixed(tmp_path / "model.pt2", {}, {}, tmp_path / "fixed.pt2")
+    inputs, _ = write_fixed(tmp_path / "model.pt2", {}, {}, tmp_path / "fixed.pt2")
     with pytest.raises(ModelError, match=r"model\.pt2 cannot be imported.*eigh"):
         import_program(tmp_path / "fixed.pt2", inputs, shown=tmp_path / "model.pt2")
+
+
+def test_an_open_batch_is_1_where_the_program_allows_it(torch: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    module = torch.nn.Linear(4, 4)
+    for least, taken in ((0, True), (3, False)):
+        batch = torch.export.Dim("batch", min=least, max=64)
+        torch.export.save(torch.export.export(module, (torch.ones(5, 4),), dynamic_shapes={"input": {0: batch}}), path)
+        if taken:
+            inputs, batches = write_fixed(path, {}, {}, tmp_path / "fixed.pt2")
+            assert [item.shape for item in inputs] == [item.shape for item in batches] == [(1, 4)]
+            continue
+        with pytest.raises(OpenShapes) as caught:
+            write_fixed(path, {}, {}, tmp_path / "fixed.pt2")
+        assert caught.value.advised == ("input=5x4",)

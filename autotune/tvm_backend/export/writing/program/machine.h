@@ -1,13 +1,15 @@
 // What the machine must have to run the compiled kernels: otherwise their first call would end the process by a signal.
 #pragma once
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
-#if defined(__linux__) && defined(__x86_64__)
-#include <sys/syscall.h>
+
+// What is done with the line that says what the machine lacks. It may throw, and must not return.
+#ifndef MACHINE_REFUSE
+#define MACHINE_REFUSE(line) (std::fprintf(stderr, "%s\n", line), std::exit(2))
 #endif
+
+#include "amx.h"
 
 namespace machine {
 
@@ -21,19 +23,27 @@ inline bool has_word(const char* line, const char* word) {
   return false;
 }
 
+// How the line begins in which the kernel lists what the CPU can do. An emulator may show that of another CPU.
+#if defined(__x86_64__)
+constexpr char kList[] = "flags";
+#else
+constexpr char kList[] = "Features";
+#endif
+
 // Fills `line` with what the CPU can do, as the kernel lists it; returns whether it does.
 inline bool read_flags(char* line, int bytes) {
   FILE* file = std::fopen("/proc/cpuinfo", "r");
   if (file == nullptr) return false;
   bool listed = false;
-  while (!listed && std::fgets(line, bytes, file) != nullptr) listed = std::strncmp(line, "flags", 5) == 0;
+  while (!listed && std::fgets(line, bytes, file) != nullptr) listed = std::strncmp(line, kList, sizeof kList - 1) == 0;
   std::fclose(file);
   return listed;
 }
 
 // Refuses a CPU that lacks some of `instructions`, which are separated by spaces and named as the kernel names them.
 inline void check_cpu(const char* instructions) {
-  static char flags[1 << 14], wanted[1 << 10], missing[1 << 10];
+  static char flags[1 << 14], wanted[1 << 10], missing[1 << 10], refusal[1 << 11];
+  missing[0] = '\0';
   if (!read_flags(flags, sizeof flags)) return;
   std::snprintf(wanted, sizeof wanted, "%s", instructions);
   for (char* word = std::strtok(wanted, " "); word != nullptr; word = std::strtok(nullptr, " ")) {
@@ -42,41 +52,15 @@ inline void check_cpu(const char* instructions) {
     std::strcat(missing, word);
   }
   if (missing[0] == '\0') return;
-  std::fprintf(stderr,
-               "the model was compiled for a CPU with %s, which this one lacks; tune and export it on such a machine\n",
-               missing);
-  std::exit(2);
-}
-
-// Refuses to go on without the tiles of AMX; `error` is the number of the error with which the system refused them.
-inline void check_tiles(int error) {
-  if (error == 0) return;
-  if (error == ENOSPC) {
-    std::fprintf(stderr,
-                 "a thread of this process has an alternate signal stack (sigaltstack) that is too small for the tiles of"
-                 " AMX; load the library before that stack is set, or set one of 64 KiB\n");
-  } else {
-    std::fprintf(stderr,
-                 "the system refuses the tiles of AMX to this process (%s); allow arch_prctl and use Linux 5.16 or later,"
-                 " or export the model for a CPU without them\n",
-                 std::strerror(error));
-  }
-  std::exit(2);
-}
-
-// Asks the system to keep the tiles of AMX for all threads. It then refuses signal stacks that are too small for them.
-inline int ask_for_tiles() {
-#if defined(__linux__) && defined(__x86_64__)
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 0 : errno;
-#else
-  return 0;
-#endif
+  std::snprintf(refusal, sizeof refusal,
+                "the model was compiled for a CPU with %s, which this one lacks; tune and export it on such a machine",
+                missing);
+  MACHINE_REFUSE(refusal);
 }
 
 inline void check(const char* instructions) {
   check_cpu(instructions);
-  if (has_word(instructions, "amx_tile")) check_tiles(ask_for_tiles());
+  if (has_word(instructions, "amx_tile")) amx::check_tiles(amx::ask_for_tiles());
 }
 
 }  // namespace machine

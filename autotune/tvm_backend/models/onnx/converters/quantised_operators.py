@@ -152,7 +152,7 @@ def dequantize_linear(builder: BlockBuilder, inputs: Inputs, attributes: Mapping
 
 
 def dynamic_quantize_linear(builder: BlockBuilder, inputs: Inputs, attributes: Mapping[str, Any]) -> Expr:
-    """Emit a quantisation to the range of the values. `dynamic_source` knows it again."""
+    """Emit a quantisation to the range of the values. `dynamic_bytes` knows it again."""
     emit = builder.emit
     x = inputs[0]
     zero = relax.const(np.float32(0))

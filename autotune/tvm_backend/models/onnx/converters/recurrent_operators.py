@@ -16,8 +16,8 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, static_shape
+from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.models.onnx.converters.quantised_operators import dynamic_quantize_linear, matmul_integer
-from autotune.tvm_backend.operators.integer_product import WORD
 from autotune.tvm_backend.operators.recurrent.kernel import recurrent_kernel
 from autotune.tvm_backend.operators.recurrent.layer import LAYER, Kind, Layer, activations
 from autotune.tvm_backend.operators.recurrent.tile import PLAIN

@@ -41,7 +41,7 @@ _ONE_OUTPUT = frozenset({"LayerNormalization"})
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
 
 
-def take_decided(proto: ModelProto) -> None:
+def fold_constant_ifs(proto: ModelProto) -> None:
     """Put the branch in the place of each If whose condition follows from constants alone."""
     written: list[NodeProto] = []
     for index, node in enumerate(list(proto.graph.node)):
@@ -57,7 +57,7 @@ def take_decided(proto: ModelProto) -> None:
     del proto.graph.node[:]
     proto.graph.node.extend(written)
     if again:
-        take_decided(proto)
+        fold_constant_ifs(proto)
 
 
 def _decided(proto: ModelProto, before: list[NodeProto], condition: str) -> bool | None:

@@ -90,7 +90,7 @@ def rule_of(node: NodeProto, *, unroll: bool = False) -> Rule | None:
         return UNROLLED[node.op_type]
     if node.domain == RUNTIME_DOMAIN:
         return CONTRIB.get(node.op_type)
-    if short_rules.names_its_size(node):
+    if short_rules.has_output_shape(node):
         return short_rules.conv_transpose
     return expand if is_defined_by_function(node) else RULES.get(node.op_type)
 
@@ -119,11 +119,11 @@ def lower_powers(proto: ModelProto) -> ModelProto:
     if not any(node.op_type == "Pow" for node in proto.graph.node):
         return proto
     values = _values(proto)
-    if not any(short_rules.is_unfit(node, values) for node in proto.graph.node):
+    if not any(short_rules.is_unsupported_power(node, values) for node in proto.graph.node):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    _replace(copy, values, lambda node: short_rules.power if short_rules.is_unfit(node, values) else None)
+    _replace(copy, values, lambda node: short_rules.power if short_rules.is_unsupported_power(node, values) else None)
     return copy
 
 

@@ -96,7 +96,7 @@ def reverse_sequence(node: NodeProto, nodes: Nodes) -> list[str]:
     return [nodes.op("GatherElements", x, wide, axis=time_axis)]
 
 
-def names_its_size(node: NodeProto) -> bool:
+def has_output_shape(node: NodeProto) -> bool:
     """Whether an operator is a transposed convolution that names its output's size, which TVM's importer ignores."""
     return node.op_type == "ConvTranspose" and any(item.name == "output_shape" for item in node.attribute)
 
@@ -127,7 +127,7 @@ def conv_transpose(node: NodeProto, nodes: Nodes) -> list[str]:
     return [nodes.op("ConvTranspose", *node.input, **{**attributes, "pads": [*before, *after]})]
 
 
-def is_unfit(node: NodeProto, values: Mapping[str, Value]) -> bool:
+def is_unsupported_power(node: NodeProto, values: Mapping[str, Value]) -> bool:
     """Whether an operator is a power that TVM does not compute: of integers, or of a base and an exponent of two types.
 
     Args:

@@ -1,1 +1,0 @@
-"""Quantised networks in integers: the graph, the kernels, their schedules and the instructions that they use."""

@@ -1,0 +1,1 @@
+"""What instruction sets become in programs: tensor intrinsics, the code that they call, and schedules with them."""
