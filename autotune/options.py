@@ -19,6 +19,7 @@ from autotune.schema import field_types, meta_of, moment, whole_number
 
 __all__ = [
     "AUTO",
+    "Activations",
     "AskedPrecision",
     "Constant",
     "InputSpec",
@@ -33,10 +34,13 @@ __all__ = [
 AUTO: Final = "auto"
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 AskedPrecision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "auto"]
+Activations = Literal["fp32", "int8"]
 # The value of an input that is a constant: a number, or a list of them for an input of one dimension.
 Constant = float | list[float]
 _MOST_TRIALS = 10**9 - 1  # more would fit in no file, and the planner computes with them
 _MOST_PRIORITY = 10**6
+_LEAST_CONTEXT = 16
+_MOST_CONTEXT = 10**6
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,21 @@ class JobOptions:
         python="Refuse the model if its activations need more megabytes, in the best order of its kernels.",
     )
 
+    context_tokens: Annotated[int, whole_number(_LEAST_CONTEXT, most=_MOST_CONTEXT)] | None = _option(
+        None,
+        "How many tokens a language model keeps, its prompt included: a GGUF file; by default 2048, or what it was"
+        " trained for if that is less.",
+        metavar="TOKENS",
+        flag="--context",
+    )
+
+    activations: Activations = _option(
+        "fp32",
+        "What a language model's activations are where they are multiplied by packed weights. int8: rounded in blocks,"
+        " which is faster; see [export] tolerance_activations.",
+        metavar="fp32|int8",
+    )
+
     def kept(self) -> dict[str, Any]:
         """Return the options of this class by name."""
         return {option.name: getattr(self, option.name) for option in fields(JobOptions)}
@@ -214,6 +233,7 @@ def check_numbers(options: TuningOptions) -> None:
     Raises:
         BadInput: One of them is too small or too large.
     """
+    about = dict(declared())
     for name, hint in field_types(TuningOptions).items():
         given = getattr(options, name)
         bounds = next(filter(None, map(meta_of, (hint, *get_args(hint)))), None)
@@ -222,4 +242,5 @@ def check_numbers(options: TuningOptions) -> None:
         least = cast(float, bounds.ge)
         most = cast(float, bounds.le)
         if not (isinstance(given, int | float) and least <= given <= most):
-            raise BadInput(f"--{name.replace('_', '-')}: give a number from {least} to {most}")
+            flag = about[name].flag or f"--{name.replace('_', '-')}"
+            raise BadInput(f"{flag}: give a number from {least} to {most}")

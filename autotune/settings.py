@@ -235,6 +235,10 @@ class ExportSettings:
         float,
         at_least(0.0, "The same with `--precision bf16`."),
     ] = 5e-2
+    tolerance_activations: Annotated[
+        float,
+        at_least(0.0, "The same with `--activations int8`, against the same weights with activations in float32."),
+    ] = 1e-1
     repeats: Annotated[int, whole_number(1, "How often the whole model is timed.")] = 20
     contenders: Annotated[
         int,

@@ -44,6 +44,8 @@ GIVEN: dict[str, Any] = {
     "plan": "plan.toml",
     "memory_mb": 64.0,
     "explore": True,
+    "context_tokens": 512,
+    "activations": "int8",
 }
 
 

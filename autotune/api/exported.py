@@ -12,10 +12,11 @@ from autotune.tvm_backend.export.loadable import REPORT
 from autotune.tvm_backend.export.writing.files import LIBRARY
 
 if TYPE_CHECKING:
+    from autotune.tvm_backend.export.generation import LanguageModel
     from autotune.tvm_backend.export.loaded import LoadedModel
 
 
-def load(folder: str | Path, threads: int = 0, *, check_weights: bool = False) -> LoadedModel:
+def load(folder: str | Path, threads: int = 0, *, check_weights: bool = False) -> LoadedModel | LanguageModel:
     """Load the library in a folder that an export wrote: `autotune.load("lib/")(x)`.
 
     Args:
@@ -29,7 +30,10 @@ def load(folder: str | Path, threads: int = 0, *, check_weights: bool = False) -
         DiskProblem: The report cannot be read.
         MachineProblem: Something that the library needs is missing here.
     """
-    return Exported.open(folder).load(threads, check_weights=check_weights)
+    exported = Exported.open(folder)
+    if exported.report.get("language") is not None:
+        return exported.language_model(threads, check_weights=check_weights)
+    return exported.load(threads, check_weights=check_weights)
 
 
 @dataclass(frozen=True)
@@ -93,3 +97,19 @@ class Exported:
         from autotune.tvm_backend.export.loaded import load
 
         return load(self.folder / LIBRARY, self.report, threads, check_weights=check_weights)
+
+    def language_model(self, threads: int = 0, *, check_weights: bool = False) -> LanguageModel:
+        """Load an exported language model into this process, to let it write tokens. Imports TVM.
+
+        Args:
+            threads: How many threads the model uses; 0 for as many as it was exported for.
+            check_weights: As in `load`.
+
+        Raises:
+            BadInput: It is no language model, or cannot be loaded in this process.
+            DamagedFile: The library or its report is not what was written.
+            MachineProblem: Something that the library needs is missing here.
+        """
+        from autotune.tvm_backend.export.generation import load_language
+
+        return load_language(self.folder / LIBRARY, self.report, threads, check_weights=check_weights)

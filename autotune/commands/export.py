@@ -18,7 +18,6 @@ from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
-from autotune.options import Precision
 from autotune.processes.messages import ExportRequest
 from autotune.regular_file import check_readable
 from autotune.storage import registry
@@ -33,7 +32,11 @@ from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_fi
 from autotune.workers import oneshot
 
 _MOST_UNUSED = 10  # trials that are named in the end; the report has all of them
-_SUFFIXES = {"torch": "pt2", "litert": "tflite"}  # of the model as submitted, by what runs it; else ONNX
+_SUFFIXES = {
+    "torch": "pt2",
+    "litert": "tflite",
+    "gguf": "gguf",
+}  # of the model as submitted, by what runs it; else ONNX
 
 
 def export(
@@ -127,7 +130,7 @@ def _request(
         measure_cpus=lent.cpu_device,
         threads=int(spec.target["num-cores"]) if board else capacity.threads(config),
         lock_folder=str(config.machine.lock_folder),
-        tolerance=_tolerance(config, spec.precision),
+        tolerance=_tolerance(config, spec),
         turns=config.export.repeats,
         contenders=1 if board else config.export.contenders,
         inputs=tuple(str(file.absolute()) for file in inputs),
@@ -136,10 +139,12 @@ def _request(
     )
 
 
-def _tolerance(config: Config, precision: Precision) -> float:
+def _tolerance(config: Config, spec: JobSpec) -> float:
     limits = config.export
+    if spec.activations == "int8":
+        return limits.tolerance_activations
     other = {"fp16": limits.tolerance_fp16, "tf32": limits.tolerance_tf32, "bf16": limits.tolerance_bf16}
-    return other.get(precision, limits.tolerance)  # in int8, it is compared with the quantised model
+    return other.get(spec.precision, limits.tolerance)  # in int8, it is compared with the quantised model
 
 
 def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
@@ -283,6 +288,8 @@ def _latencies(report: Mapping[str, Any]) -> list[str]:
         ours.append(
             f"{'no graph':>12}  {latency['without_graph_ms']:10.3f} ms   tuned, its kernels launched one by one"
         )
+    if runtime == "gguf":  # which computes with NumPy: that its time is longer says nothing
+        return ours
     if latency.get(f"{runtime}_ms") is None:
         where = "a board" if report.get("board") else "the GPU"
         return [*ours, f"timed on {where}; {title(runtime)} was not timed there"]
@@ -316,13 +323,17 @@ def _compared_with(report: Mapping[str, Any]) -> str:
     precision = report.get("precision", "fp32")
     if cost := report.get("quantisation"):
         return f"against the model in int8; {Quantisation(**cost).text()}; {_compared_on(report)}"
-    limit = "" if precision == "fp32" else f"in {precision}, which may have {report['tolerance']:g}, "
+    in_bytes = report.get("activations_in") == "int8"
+    computed = "with activations in int8" if in_bytes else f"in {precision}"
+    limit = "" if computed == "in fp32" else f"{computed}, which may have {report['tolerance']:g}, "
     return limit + _compared_on(report)
 
 
 def _compared_on(report: Mapping[str, Any]) -> str:
     if report["target"]["kind"] == "cuda":
         return f"against {title(report.get('reference', 'onnxruntime'))} on the CPU"
+    if report.get("reference") == "gguf":
+        return f"against {title('gguf')} in float32, {report['threads']} threads"
     return f"{report['threads']} threads each"
 
 

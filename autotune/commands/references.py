@@ -148,6 +148,7 @@ _TITLES = {
     "openvino": "OpenVINO",
     "torch": "PyTorch",
     "litert": "LiteRT",
+    "gguf": "NumPy",
     "without_graph": "library without its CUDA graph",
 }
 

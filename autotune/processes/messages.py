@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 
 from autotune.device_settings import BoardSettings
 from autotune.metric import Metric
-from autotune.options import AskedPrecision, Constant, InputSpec, Precision
+from autotune.options import Activations, AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
@@ -192,6 +192,8 @@ class ImportRequest:
         plan: decides about the operators that it names.
         memory_mb: how much memory activations may take, in megabytes; None for any.
         explore: how many tasks of other plans than this to add at most.
+        context: how many tokens a language model keeps; None for the default.
+        activations: what a language model's activations are where packed weights multiply them.
     """
 
     model: str
@@ -211,6 +213,8 @@ class ImportRequest:
     plan: Plan = NOTHING
     memory_mb: float | None = None
     explore: int = 0
+    context: int | None = None
+    activations: Activations = "fp32"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ WORKSPACE/
       control.json                 what the user wants: run, hold or cancel; written by the commands
       state.json                   its progress; written by the daemon
       journal.jsonl                its events, stage by stage
-      model.onnx, .pt2, .tflite    the copy of the model that is tuned
+      model.onnx, .pt2, .tflite, .gguf    the copy of the model that is tuned
       space.json, files/           in place of a model: parameters, commands and files of a job of commands
       plan.toml                    the copy of the plan that it was submitted with
       alternatives.json            the kernels that its plan is chosen from, with `submit --explore`
@@ -130,6 +130,10 @@ class JobPaths:
         return self.folder / "model.tflite"
 
     @property
+    def gguf(self) -> Path:
+        return self.folder / "model.gguf"
+
+    @property
     def space(self) -> Path:
         return self.folder / "space.json"
 
@@ -140,7 +144,7 @@ class JobPaths:
     @property
     def snapshot(self) -> Path:
         """Return the copy of what was submitted, of whichever kind it is."""
-        others = (self.program, self.flatbuffer, self.space)
+        others = (self.program, self.flatbuffer, self.gguf, self.space)
         return next((path for path in others if path.exists()), self.model)
 
     @property

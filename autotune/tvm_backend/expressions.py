@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -46,16 +47,20 @@ def is_tensor_constant(expr: Expr) -> bool:
     return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
 
 
-def kernel_calls(prepared: IRModule) -> list[Call]:
-    """Return the calls of tensor programs in the `main` of a prepared model, in order."""
-    values = [binding.value for block in prepared["main"].body.blocks for binding in block.bindings]
-    return [value for value in values if op_name(value).startswith("relax.call_tir")]
+def kernel_calls(prepared: IRModule) -> dict[str, list[Call]]:
+    """Return the calls of tensor programs in each entry of a prepared model, in order, by the name of the entry."""
+    entries = {str(var.name_hint): item for var, item in prepared.functions.items() if isinstance(item, relax.Function)}
+    calls = dict[str, list[Call]]()
+    for name, entry in entries.items():
+        values = [binding.value for block in entry.body.blocks for binding in block.bindings]
+        calls[name] = [value for value in values if op_name(value).startswith("relax.call_tir")]
+    return calls
 
 
 def constant_places(prepared: IRModule) -> dict[str, tuple[int, ...]]:
     """Return the positions of the arguments of each tensor program that are constants in all of its calls, by name."""
     places = dict[str, set[int]]()
-    for call in kernel_calls(prepared):
+    for call in chain.from_iterable(kernel_calls(prepared).values()):
         fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
         constant = {place for place, item in enumerate(fields) if is_tensor_constant(item)}
         name = str(call.args[0].name_hint)
@@ -64,8 +69,9 @@ def constant_places(prepared: IRModule) -> dict[str, tuple[int, ...]]:
 
 
 def constant_bytes(prepared: IRModule) -> int:
-    """Return the bytes of the constants that a run of a prepared model reads."""
-    return sum(bytes_of(constant) for call in kernel_calls(prepared) for constant in constants(call))
+    """Return the bytes of the constants that a run of a prepared model reads, at the entry that reads most."""
+    entries = kernel_calls(prepared).values()
+    return max((sum(map(bytes_of, chain.from_iterable(map(constants, calls)))) for calls in entries), default=0)
 
 
 def constants(call: Expr) -> list[Expr]:

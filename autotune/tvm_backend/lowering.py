@@ -48,6 +48,7 @@ from autotune.tvm_backend.graph.run_order import order_kernels
 from autotune.tvm_backend.graph.signals import signals_as_images
 from autotune.tvm_backend.graph.unread_pixels import drop_unread_pixels
 from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.operators.packed_weights import for_target
 from autotune.tvm_backend.operators.winograd import winograd_pays
 from autotune.tvm_backend.packing.bfloat16_network import bfloat16_kernels
 from autotune.tvm_backend.packing.blocked_images import pack_layouts
@@ -72,6 +73,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
         (True, slice_rows),  # a gather of rows that are always the same is fused with nothing
+        (cpu, partial(for_target, target=target)),  # products of packed weights use its instructions
         (cpu, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
         (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants

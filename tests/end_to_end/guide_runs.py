@@ -111,6 +111,7 @@ GUIDES = (
         },
         slow=True,
     ),
+    Guide("docs/guides/language-models.md", changes={"autotune submit": _FEW}, slow=True),
     Guide("docs/guides/precision.md", copies=("resnet18.onnx",), slow=True),
     Guide(
         "docs/guides/shapes.md",

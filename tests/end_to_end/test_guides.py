@@ -25,6 +25,7 @@ from autotune.strategies import strategy
 from autotune.tvm_backend.cuda import runtime
 
 from ..docs.conftest import Block, blocks
+from ..gguf_files import decoder
 from ..rpc_lab import TARGET, free_port
 from .conftest import SCRIPTS, User
 from .guide_runs import GUIDES, Guide, Shape
@@ -188,6 +189,11 @@ def prepare_samples(folder: Path) -> None:
     np.savez(folder / "samples.npz", input=samples)
 
 
+def prepare_decoder(folder: Path) -> None:
+    """A small decoder that was trained for more tokens than the page asks for."""
+    decoder("llama", layers=1).having(**{"llama.context_length": 4096}).write(folder / "model.gguf")
+
+
 PREPARE: dict[str, Callable[[Path], None]] = {
     "docs/guides/own-strategy.md": prepare_strategy,
     "docs/guides/boards.md": prepare_boards,
@@ -198,6 +204,7 @@ PREPARE: dict[str, Callable[[Path], None]] = {
     "docs/guides/precision.md": prepare_samples,
     "docs/guides/shapes.md": prepare_inputs,
     "docs/guides/budgets.md": prepare_command,
+    "docs/guides/language-models.md": prepare_decoder,
 }
 
 

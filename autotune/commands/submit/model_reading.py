@@ -11,7 +11,7 @@ from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, ModelError, StageTimeout
 from autotune.machine.gpus import KIND
-from autotune.options import AUTO, AskedPrecision, TuningOptions
+from autotune.options import AUTO, Activations, AskedPrecision, TuningOptions
 from autotune.plans.plan import NOTHING, read
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.regular_file import check_readable
@@ -47,6 +47,8 @@ def read_model(
     _check_target(target, config)
     options = _with_int8(options)
     _check_precision(options.precision, target)
+    if options.activations not in get_args(Activations):
+        raise BadInput(f"activations are {options.activations!r}; give {' or '.join(get_args(Activations))}")
     _check_calibration(options)
     if options.explore and (reason := _no_exploration(options, config)):
         raise BadInput(f"--explore: {reason}")
@@ -68,6 +70,8 @@ def read_model(
         plan=read(Path(options.plan)).decisions() if options.plan is not None else NOTHING,
         memory_mb=options.memory_mb,
         explore=_most_alternatives(options, config) if options.explore else 0,
+        context=options.context_tokens,
+        activations=options.activations,
     )
     limits = config.submit
     try:

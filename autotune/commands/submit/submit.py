@@ -36,7 +36,10 @@ _DECIDES = {  # what a job is verified by, the most telling first
 def command(
     context: typer.Context,
     model: Annotated[
-        Path, typer.Argument(help="An ONNX file, a file that torch.export.save wrote, or a TensorFlow Lite model.")
+        Path,
+        typer.Argument(
+            help="An ONNX file, a file that torch.export.save wrote, a TensorFlow Lite model, or a GGUF file."
+        ),
     ],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the tasks and write nothing.")] = False,

@@ -58,7 +58,7 @@ def verification_inputs(
         BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
     hints = model.hints()
-    arrays = draw(inputs, seed, hints.vocabularies) if file is None else load(file, inputs)
+    arrays = model.consistent(draw(inputs, seed, hints.vocabularies)) if file is None else load(file, inputs)
     return VerificationInputs(arrays, hints.probabilities, hints.rows)
 
 

@@ -46,6 +46,17 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Language:
+    """A language model.
+
+    Attributes:
+        end: The tokens that end a text.
+    """
+
+    end: tuple[Annotated[int, whole_number(0)], ...] = ()
+
+
+@dataclass(frozen=True)
 class Loadable:
     """The part of a report that is about loading.
 
@@ -56,6 +67,7 @@ class Loadable:
         entries: Its functions, if it has one for each of several sets of shapes.
         instructions: What the CPU must have, as `cpu_flags` names it.
         library: The file; None in the report of an earlier version.
+        language: What is known of a language model; None for any other.
     """
 
     target: Compiled
@@ -64,6 +76,7 @@ class Loadable:
     entries: tuple[Function, ...] = ()
     instructions: tuple[str, ...] = ()
     library: LibraryFile | None = None
+    language: Language | None = None
 
     @property
     def functions(self) -> dict[str, tuple[Input, ...]]:

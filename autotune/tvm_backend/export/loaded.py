@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.host_runtime import load_on_host
-from autotune.tvm_backend.export.loadable import REPORT, Input, read_loadable
+from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, read_loadable
 from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.isa import permissions
-from autotune.tvm_backend.types import Device, DeviceArray, RuntimeModule, VirtualMachine
+from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -53,6 +54,23 @@ def load(
         MachineProblem: The model is for CUDA, parts of which are missing here, or the system refuses what its
             instructions need, such as the tiles of AMX.
     """
+    opened = open_library(library, report, threads, check_weights=check_weights)
+    return LoadedModel(opened.functions, opened.device, opened.told.functions)
+
+
+@dataclass(frozen=True)
+class OpenLibrary:
+    """A library in this process: its functions by name, the GPU that they run on, if any, and what its report says."""
+
+    functions: Mapping[str, Kernel]
+    device: Device | None
+    told: Loadable
+
+
+def open_library(
+    library: Path, report: Mapping[str, Any], threads: int = 0, *, check_weights: bool = False
+) -> OpenLibrary:
+    """Open a library. Arguments and errors are those of `load`."""
     if not library.is_file():
         raise BadInput(f"cannot load {library}: there is no such file; export the job again")
     told = read_loadable(report, library.with_name(REPORT))
@@ -64,7 +82,7 @@ def load(
         runtime.load()
     try:
         module, machine, device = _on_gpu(library) if on_gpu else (*load_on_host(library), None)
-        model = LoadedModel(machine, device, told.functions)
+        functions = {name: machine[name] for name in told.functions}
     except AutotuneError:
         raise
     except Exception as error:  # TVM raises exceptions of many kinds
@@ -72,7 +90,7 @@ def load(
         raise BadInput(f"cannot load {library}: {lines[-1] if lines else type(error).__name__}") from error
     if threads or "TVM_NUM_THREADS" not in os.environ:
         _limit(module, threads or told.threads)
-    return model
+    return OpenLibrary(functions, device, told)
 
 
 def _on_gpu(library: Path) -> tuple[RuntimeModule, VirtualMachine, Device]:
@@ -115,8 +133,10 @@ class LoadedModel:
         inputs: The shape and the element type of each input of the first entry, by name.
     """
 
-    def __init__(self, machine: VirtualMachine, gpu: Device | None, entries: Mapping[str, Sequence[Input]]) -> None:
-        self._functions = {name: machine[name] for name in entries}
+    def __init__(
+        self, functions: Mapping[str, Kernel], gpu: Device | None, entries: Mapping[str, Sequence[Input]]
+    ) -> None:
+        self._functions = functions
         self._gpu = gpu
         self._turn = threading.Lock()
         # The kernels of a CUDA graph keep using the workspace of the thread that recorded it, which TVM frees with that

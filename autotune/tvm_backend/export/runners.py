@@ -124,6 +124,14 @@ def litert_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arr
     return run
 
 
+def gguf_runner(model: Path, arrays: Arrays) -> Callable[[], Arrays]:
+    """Return a function that runs a language model once with NumPy, in float32, and returns its logits."""
+    from autotune.tvm_backend.models.gguf.network import read_network
+    from autotune.tvm_backend.models.gguf.reference import Reference
+
+    return partial(Reference(read_network(model)).outputs, arrays)
+
+
 def output_names(model: Path) -> list[str]:
     """Return the names of a model's outputs, in order."""
     import onnx
@@ -163,10 +171,11 @@ class HostTensors:
         self._views = [_aligned(shape, dtype) for shape, dtype in inputs]
         self.tensors = [tvm_ffi.from_dlpack(view) for view in self._views]
 
-    def fill(self, arrays: Sequence[npt.NDArray[Any]]) -> Sequence[DeviceArray]:
-        """Copy an array into each tensor, and return the tensors."""
-        for view, array in zip(self._views, arrays, strict=True):
-            np.copyto(view, array)
+    def fill(self, arrays: Sequence[npt.NDArray[Any]], kept: Sequence[bool] = ()) -> Sequence[DeviceArray]:
+        """Copy an array into each tensor but those that are kept, and return the tensors."""
+        for view, array, stays in zip(self._views, arrays, kept or [False] * len(arrays), strict=True):
+            if not stays:
+                np.copyto(view, array)
         return self.tensors
 
 
@@ -226,12 +235,23 @@ class MachineRun:
         return result
 
 
-def machine_runner(machine: VirtualMachine, device: Device, arrays: Arrays, function: str = "main") -> MachineRun:
-    """Return what runs a model on a virtual machine that has it loaded."""
+def machine_runner(
+    machine: VirtualMachine, device: Device, arrays: Arrays, function: str = "main", kept: Sequence[bool] = ()
+) -> MachineRun:
+    """Return what runs a model on a virtual machine that has it loaded.
+
+    Args:
+        machine: The virtual machine.
+        device: Where it runs.
+        arrays: The value of each input.
+        function: The function of the model.
+        kept: Whether each input stays as the model has changed it; none does by default.
+    """
     import tvm
 
     if str(device.type) != "cpu":
         tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
         return MachineRun(machine[function], device, tensors, machine)
     host = HostTensors([(array.shape, str(array.dtype)) for array in arrays])
-    return MachineRun(machine[function], device, host.fill(arrays), machine, partial(host.fill, arrays))
+    host.fill(arrays)
+    return MachineRun(machine[function], device, host.tensors, machine, partial(host.fill, arrays, kept))

@@ -33,11 +33,11 @@ from autotune.tvm_backend.export.progress import (
     VERIFYING,
     Leases,
 )
-from autotune.tvm_backend.export.submitted import ExportJob, submitted
+from autotune.tvm_backend.export.submitted import ExportJob, GgufModel, submitted
 from autotune.tvm_backend.export.timing import choices, float_reference, retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
-from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, move_source
+from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, TOKENIZER, move_source
 from autotune.tvm_backend.export.writing.report_json import (
     KernelLimits,
     kernel_work,
@@ -297,7 +297,10 @@ def _report(
     limits = KernelLimits(work, measured.limits)
     content = report(job.spec, job.request, best, again, measured.comparisons, limits)
     library = plain(described(export.tuned))
-    return content | {"library": library, "size_mb": sizes(job, export.tuned), "activations": _activations(export)}
+    model = job.models[0]
+    language = {"language": {"end": list(model.end_tokens())}} if isinstance(model, GgufModel) else {}
+    memory = {"library": library, "size_mb": sizes(job, export.tuned), "activations": _activations(export)}
+    return content | memory | language
 
 
 def _activations(export: _Export) -> dict[str, int] | None:
@@ -327,6 +330,9 @@ def write(export: ExportJob, tuned: Path, report: Mapping[str, Any], verified: S
     output = Path(export.request.output)
     publish_bytes(output / SCRIPT, _script(export, report["instructions"], verified).encode())
     publish_file(tuned, output / LIBRARY)
+    model = export.models[0]
+    if isinstance(model, GgufModel) and (tokenizer := model.tokenizer()) is not None:
+        publish_bytes(output / TOKENIZER, tokenizer.encode())
     if export.device.is_local_cpu:
         library = cpp_program.Library(
             LIBRARY, report["library"]["bytes"], export.request.threads, report["instructions"]
@@ -338,6 +344,11 @@ def write(export: ExportJob, tuned: Path, report: Mapping[str, Any], verified: S
 
 
 def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[Verified]) -> str:
+    model = export.models[0]
+    if isinstance(model, GgufModel):
+        return script.language_source(
+            export.spec, export.request.threads, instructions, verified[0].case.inputs.rows, model.end_tokens()
+        )
     if export.request.board is None:
         rows = [item.case.inputs.rows for item in verified]
         return script.source(export.spec, export.request.threads, rows, instructions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -12,12 +13,14 @@ import onnx
 
 from autotune import devices
 from autotune.devices import Device
-from autotune.options import Constant
+from autotune.options import Activations, Constant
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
+from autotune.tvm_backend.models.gguf.decoder import KEYS, LOGITS, VALUES, Decoder
+from autotune.tvm_backend.models.gguf.tokenizer import end_tokens, tokenizer_json
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
 from autotune.tvm_backend.models.onnx.choices import with_outputs
 from autotune.tvm_backend.models.onnx.in_floats import in_floats
@@ -46,8 +49,12 @@ class Submitted(Protocol):
         runtime: The key of `timed_process.RUNTIMES` that runs it.
         title: The name of that runtime for the user.
         file: The copy of the model.
+        kept: The inputs that the compiled model changes in place, and that it is handed again as they are.
+        is_usual: Whether users have its runtime: the time of another, and how far it is from itself, say nothing.
     """
 
+    kept: tuple[str, ...] = ()
+    is_usual: bool = True
     runtime: str
     title: str
     file: Path
@@ -67,11 +74,15 @@ class Submitted(Protocol):
     def outputs(self, several: Iterable[Arrays], threads: int) -> Iterator[Arrays]:
         """Load it, and yield its outputs for several inputs."""
 
+    def consistent(self, arrays: Arrays) -> Arrays:
+        """Return random inputs as they are, or with some made of the others where they depend on each other."""
+        return arrays
+
     def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
         """Yield its outputs as its runtime computes them in other ways, which are as right as that of `runner`."""
 
 
-class OnnxModel:
+class OnnxModel(Submitted):
     """An ONNX model. Where `submit` has rewritten it, that graph is compiled, and the file as submitted is verified."""
 
     runtime = "onnxruntime"
@@ -151,7 +162,7 @@ def with_moved_constants(proto: ModelProto) -> Iterator[bytes]:
         yield copy.SerializeToString()
 
 
-class TorchProgram:
+class TorchProgram(Submitted):
     """A program that PyTorch exported."""
 
     runtime = "torch"
@@ -180,7 +191,7 @@ class TorchProgram:
         return iter(())
 
 
-class LiteModel:
+class LiteModel(Submitted):
     """A model of TensorFlow Lite."""
 
     runtime = "litert"
@@ -210,13 +221,62 @@ class LiteModel:
             yield from self.outputs([arrays], 1)
 
 
+class GgufModel(Submitted):
+    """A language model in a GGUF file, for one number of tokens at a time."""
+
+    runtime = "gguf"
+    title = "NumPy"
+    kept = (KEYS, VALUES)
+    is_usual = False
+
+    def __init__(self, paths: JobPaths, decoder: Decoder, entry: Entry) -> None:
+        self.file = paths.gguf
+        self._decoder = decoder
+        self._rows = entry.inputs[0].shape[0]
+
+    def module(self) -> IRModule:
+        return self._decoder.model(self._rows).module
+
+    def hints(self) -> Hints:
+        rows = self._decoder.tables(self._rows)
+        return Hints(rows, rows, (False,))
+
+    def output_names(self) -> list[str]:
+        return [LOGITS]
+
+    def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
+        return partial(self._decoder.run, arrays)
+
+    def outputs(self, several: Iterable[Arrays], threads: int) -> Iterator[Arrays]:
+        return map(self._decoder.run, several)
+
+    def tokenizer(self) -> str | None:
+        """Return the content of `tokenizer.json`; None where the file's tokenizer is of a kind that is not known."""
+        return tokenizer_json(self._decoder.network.file)
+
+    def end_tokens(self) -> tuple[int, ...]:
+        """Return the tokens that end a text."""
+        return end_tokens(self._decoder.network.file)
+
+    def consistent(self, arrays: Arrays) -> Arrays:
+        return self._decoder.filled(arrays)
+
+    def other_ways(self, arrays: Arrays, threads: int) -> Iterator[Arrays]:
+        return iter(())
+
+
 def submitted(paths: JobPaths, spec: JobSpec) -> list[Submitted]:
     """Return the model of a job at each of its sets of shapes."""
-    return models_of(paths, spec.all_entries, spec.values)
+    return models_of(paths, spec.all_entries, spec.values, spec.activations)
 
 
-def models_of(paths: JobPaths, entries: Sequence[Entry], values: Mapping[str, Constant]) -> list[Submitted]:
+def models_of(
+    paths: JobPaths, entries: Sequence[Entry], values: Mapping[str, Constant], activations: Activations = "fp32"
+) -> list[Submitted]:
     """Return the model in the folder of a job at each of these sets of shapes."""
+    if paths.gguf.exists():
+        decoder = Decoder.of_inputs(paths.gguf, entries[0].inputs, activations)
+        return [GgufModel(paths, decoder, entry) for entry in entries]
     if paths.program.exists():
         return [TorchProgram(paths, entries[0])]
     if paths.flatbuffer.exists():

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from autotune.errors import BadInput, ModelError
-from autotune.options import AUTO, AskedPrecision, Constant, InputSpec, Precision
+from autotune.errors import BadInput, ModelError, disk_problem
+from autotune.options import AUTO, Activations, AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.exploration import Alternatives
 from autotune.plans.plan import NOTHING, Plan, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage import formats
-from autotune.storage.atomic import publish_bytes, stamp
+from autotune.storage.atomic import publish_bytes, publish_file, stamp
 from autotune.storage.formats import Entry, KeptValue, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.model_digest import ModelDigest, digest_of
@@ -26,6 +27,8 @@ from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.alternatives import explore
+from autotune.tvm_backend.models.gguf.decoder import TOKENS, Decoder
+from autotune.tvm_backend.models.gguf.file import is_gguf
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx import checks
 from autotune.tvm_backend.models.onnx.read import freeze, load_weights, parse_graph, read_model, weight_files
@@ -66,7 +69,8 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
     progress("reading the model")
     path = Path(request.model)
     before = _stamp(path)
-    source = open_source(path, len(request.shapes), request.values)
+    source = open_source(request)
+    request = replace(request, shapes=source.shapes(request.shapes))
     quantisation = None
     if request.calibrate:
         progress("quantising to int8")
@@ -258,6 +262,10 @@ class Source(Protocol):
     state: tuple[KeptValue, ...]
     weights: Mapping[str, Stamp | None]
 
+    def shapes(self, asked: tuple[ShapeBinding, ...]) -> tuple[ShapeBinding, ...]:
+        """Return the sets of shapes that it is imported with, of those that the user asked for."""
+        return asked
+
     def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
         """Import it with a set of shapes.
 
@@ -291,7 +299,7 @@ class Source(Protocol):
         """
 
 
-class _OnnxFile:
+class _OnnxFile(Source):
     """An ONNX file."""
 
     state: tuple[KeptValue, ...] = ()
@@ -323,7 +331,7 @@ class _OnnxFile:
         write_model(job.model, job.weights_of(job.model), open_sizes(self._proto, self._asked))
 
 
-class _ExportedProgram:
+class _ExportedProgram(Source):
     """A program that PyTorch exported."""
 
     state: tuple[KeptValue, ...] = ()
@@ -346,7 +354,7 @@ class _ExportedProgram:
         """Write nothing: TVM has read the copy."""
 
 
-class _LiteFile:
+class _LiteFile(Source):
     """A model of TensorFlow Lite."""
 
     weights: Mapping[str, Stamp | None] = {}
@@ -366,17 +374,54 @@ class _LiteFile:
         publish_bytes(job.flatbuffer, self._flatbuffer.content)
 
 
-def open_source(path: Path, shapes: int, values: Mapping[str, Constant]) -> Source:
-    """Open a file. Its content says which format it has, and not its name.
+class _GgufFile(Source):
+    """A language model in a GGUF file: it is imported for several numbers of tokens at a time."""
 
-    Args:
-        path: The file.
-        shapes: How many sets of shapes it is to be imported with.
-        values: Inputs that are constants, by name.
+    state: tuple[KeptValue, ...] = ()
+    weights: Mapping[str, Stamp | None] = {}
+
+    def __init__(self, path: Path, context: int | None, activations: Activations) -> None:
+        self._path = path
+        self._decoder = Decoder.read(path, context, activations)
+
+    def shapes(self, asked: tuple[ShapeBinding, ...]) -> tuple[ShapeBinding, ...]:
+        return self._decoder.shapes()
+
+    def read(self, shapes: ShapeBinding, job: JobPaths | None, *, gpu: bool) -> Model:
+        if gpu:
+            raise ModelError(f"{self._path} is a GGUF file, which is for CPUs")
+        return self._decoder.model(shapes.dims[TOKENS])
+
+    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
+        raise _no_quantisation(self._path, "a GGUF file")
+
+    def keep(self, job: JobPaths) -> None:
+        copy = job.gguf.with_name(f".tmp-{job.gguf.name}")
+        try:
+            shutil.copyfile(self._path, copy)
+        except OSError as error:
+            raise disk_problem("copy the model to", job.gguf, error) from error
+        publish_file(copy, job.gguf)
+
+
+def open_source(request: ImportRequest) -> Source:
+    """Open the file of a model. Its content says which format it has, and not its name.
 
     Raises:
-        ModelError: It cannot be read, has no known format, or has one that cannot be imported so.
+        ModelError: It cannot be read, has no known format, or has one that cannot be imported as asked for.
     """
+    path = Path(request.model)
+    shapes = len(request.shapes)
+    values = request.values
+    if is_gguf(path):
+        _check_request(path, "a GGUF file", shapes, values)
+        if any(item.inputs or item.dims for item in request.shapes):
+            raise ModelError(
+                f"{path} is a GGUF file, which has no open shapes; --context says how many tokens it keeps"
+            )
+        return _GgufFile(path, request.context, request.activations)
+    if request.context is not None or request.activations != "fp32":
+        raise ModelError(f"{path} is no GGUF file; --context and --activations are for these")
     if is_archive(path):
         _check_request(path, "a PyTorch program", shapes, values)
         return _ExportedProgram(path)

@@ -15,6 +15,7 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.strategies.samplers import Adaptive, Sampler
 from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
 from autotune.strategies.strategy import Strategy
+from autotune.tvm_backend.intrinsics import packed_schedule
 from autotune.tvm_backend.intrinsics.schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.default_rules import default_rule
@@ -230,8 +231,8 @@ def _measure_candidate(schedule: Schedule) -> MeasureCandidate:
 
 
 def by_hand(program: IRModule) -> Candidate | None:
-    """Return the candidate that is known to be good untuned, for a program with an integer product; else None."""
-    schedule = default_schedule(program)
+    """Return the candidate that is known to be good untuned, for an integer product or one of packed weights."""
+    schedule = default_schedule(program) or packed_schedule.default_schedule(program)
     return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None
 
 

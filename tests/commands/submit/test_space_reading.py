@@ -40,6 +40,8 @@ OF_MODELS = {
     "plan": ["plan.json"],
     "memory_mb": ["64MB"],
     "explore": [],
+    "context_tokens": ["512"],
+    "activations": ["int8"],
 }
 FLAGS = {name: option.flag or f"--{name.replace('_', '-')}" for name, option in declared()}
 

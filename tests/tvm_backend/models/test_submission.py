@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from autotune.errors import ModelError
+from autotune.processes.messages import ImportRequest
+from autotune.storage.formats import ShapeBinding
 from autotune.tvm_backend.isa import choice
 from autotune.tvm_backend.models.submission import chosen_precision, open_source
 
@@ -24,18 +26,29 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     return path, request.param
 
 
+def asked(path: Path, shapes: int = 1, values: dict[str, Any] | None = None, **more: Any) -> ImportRequest:
+    bindings = tuple(ShapeBinding(f"s{number}") for number in range(shapes))
+    return ImportRequest(str(path), "llvm", 1, (0,), "locks", bindings, values or {}, True, None, **more)
+
+
 def test_several_shapes_and_constants_are_for_onnx(model: tuple[Path, str]) -> None:
     path, what = model
     with pytest.raises(ModelError, match="model: only an ONNX model takes several shapes in one job"):
-        open_source(path, 2, {})
+        open_source(asked(path, shapes=2))
     with pytest.raises(ModelError, match=f"model is {what}; --value is for ONNX models"):
-        open_source(path, 1, {"x": 1})
+        open_source(asked(path, values={"x": 1}))
 
 
 def test_what_has_no_known_content_is_read_as_onnx(tmp_path: Path) -> None:
     (tmp_path / "model.tflite").write_bytes(b"TFL3")
     with pytest.raises(ModelError, match="is not an ONNX file, or is cut short"):
-        open_source(tmp_path / "model.tflite", 1, {})
+        open_source(asked(tmp_path / "model.tflite"))
+
+
+@pytest.mark.parametrize("more", [{"context": 512}, {"activations": "int8"}])
+def test_options_of_language_models_are_refused_for_others(model: tuple[Path, str], more: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="model is no GGUF file; --context and --activations are for these"):
+        open_source(asked(model[0], **more))
 
 
 @pytest.mark.parametrize(

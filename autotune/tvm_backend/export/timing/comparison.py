@@ -50,6 +50,7 @@ class Runtime:
         device: `cpu` or `cuda`.
         values: The constant inputs of the model, by name.
         function: The function of the library that is run.
+        kept: The inputs that it changes in place, which it is handed again as they are.
     """
 
     runtime: str
@@ -57,6 +58,7 @@ class Runtime:
     device: str = "cpu"
     values: Mapping[str, Constant] = field(default_factory=dict)
     function: str = "main"
+    kept: tuple[str, ...] = ()
 
 
 @dataclass
@@ -230,6 +232,7 @@ class RuntimeComparison:
             "inputs": str(self._inputs),
             "device": runtime.device,
             "function": runtime.function,
+            "kept": list(runtime.kept),
             "values": dict(runtime.values),
             "threads": self._threads,
             "outputs": str(outputs) if outputs else None,

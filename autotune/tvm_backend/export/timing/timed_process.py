@@ -55,6 +55,7 @@ PACKAGES = {
     "openvino_default": ("openvino",),
     "torch": ("torch.export",),
     "litert": ("ai_edge_litert.interpreter",),
+    "gguf": ("numpy",),
     "pytorch": ("onnx2torch", "torch"),
 }
 
@@ -140,7 +141,8 @@ def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
         runtime.load()
     device = tvm.cuda(0) if request["device"] == "cuda" else tvm.cpu(0)
     machine = vm.VirtualMachine(tvm.runtime.load_module(request["model"]), device)
-    return runners.machine_runner(machine, device, list(arrays.values()), request["function"])
+    kept = [name in request["kept"] for name in arrays]
+    return runners.machine_runner(machine, device, list(arrays.values()), request["function"], kept)
 
 
 def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
@@ -174,6 +176,10 @@ def _litert(request: Mapping[str, Any], arrays: Arrays) -> Run:
     return runners.litert_runner(Path(request["model"]), list(arrays.values()), int(request["threads"]))
 
 
+def _gguf(request: Mapping[str, Any], arrays: Arrays) -> Run:
+    return runners.gguf_runner(Path(request["model"]), list(arrays.values()))
+
+
 def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load an ONNX model with PyTorch, to be compiled at its first run. `onnx2torch` converts the file."""
     import onnx2torch
@@ -198,6 +204,7 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "openvino_default": partial(_openvino, precision={}),
     "torch": _torch,
     "litert": _litert,
+    "gguf": _gguf,
     "pytorch": _pytorch,
 }
 
@@ -270,7 +277,8 @@ def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[st
     Args:
         request: Has `runtime` (a key of `RUNTIMES`), `model` (its path), `names` (of the inputs, in the order of the
             model), `inputs` (the path of the file with their arrays), `values` (the constant inputs), `device` (`cpu`
-            or `cuda`), `function` (of a library), `threads` and `outputs` (the path to write the outputs to, or None).
+            or `cuda`), `function` and `kept` (of a library), `threads` and `outputs` (the path to write the outputs to,
+            or None).
         orders: The first asks to load the model. Each other one asks for a timing of the model, or, if it is `KERNELS`,
             for those of the kernels of a library.
 

@@ -37,7 +37,7 @@ def judged(paths: JobPaths, request: ImportRequest, answer: ImportAnswer) -> Imp
         answer: What was imported.
     """
     entries = answer.entries or (Entry("main", answer.inputs, ()),)
-    models = models_of(paths, entries, request.values)
+    models = models_of(paths, entries, request.values, request.activations)
     until = time.monotonic() + _LONG_S
     verdicts = [_verdict(model, entry, request.threads, until) for model, entry in zip(models, entries, strict=True)]
     return replace(
@@ -49,6 +49,8 @@ def judged(paths: JobPaths, request: ImportRequest, answer: ImportAnswer) -> Imp
 
 
 def _verdict(model: Submitted, entry: Entry, threads: int, until: float) -> _Verdict:
+    if not model.is_usual:
+        return _Verdict()
     drawn = inputs.verification_inputs(model, entry.inputs, None, SEED)
     try:
         expected = inputs.check_reference(model.runner(drawn.arrays, threads), given=False, runtime=model.title)

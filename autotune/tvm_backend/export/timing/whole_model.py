@@ -223,7 +223,7 @@ def library_outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
         libraries = {TUNED: library}
         board = BoardComparison(request.board, libraries, entry.name, arrays, request.threads, request.turns)
         return board.outputs(TUNED)
-    runtime = Runtime("library", library, export.device.runtime, function=entry.name)
+    runtime = Runtime("library", library, export.device.runtime, function=entry.name, kept=export.models[0].kept)
     with RuntimeComparison({TUNED: runtime}, entry.inputs, arrays, request.threads) as comparison:
         return comparison.outputs(TUNED)
 
@@ -244,10 +244,14 @@ def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]
         board = BoardComparison(request.board, libraries, entry.name, arrays, request.threads, request.turns)
         return Comparison(verified, model.runtime, board.time())
     device = export.device.runtime
-    beside = device == "cpu"  # where the model as submitted runs: its time beside that of a GPU would mean nothing
+    # Where the model as submitted runs: its time beside that of a GPU would mean nothing.
+    beside = device == "cpu" and model.is_usual
     reference = f"{model.runtime}_ms"
     runtimes = {
-        **{name: Runtime("library", file, device, function=entry.name) for name, file in libraries.items()},
+        **{
+            name: Runtime("library", file, device, function=entry.name, kept=model.kept)
+            for name, file in libraries.items()
+        },
         reference: Runtime(model.runtime, model.file, values=export.spec.values),
     }
     with RuntimeComparison(runtimes, entry.inputs, arrays, request.threads) as comparison:
@@ -375,7 +379,9 @@ def compare_early(
     arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
     device = kind_of(spec).runtime
     files = {file.name: file for file in (*libraries, reference)}
-    runtimes = {name: Runtime("library", file, device, function=entry.name) for name, file in files.items()}
+    runtimes = {
+        name: Runtime("library", file, device, function=entry.name, kept=model.kept) for name, file in files.items()
+    }
     with RuntimeComparison(runtimes, entry.inputs, arrays, threads) as comparison:
         times = comparison.time(_EARLY_TURNS * TIMINGS, longest_s=_EARLY_S)
     return [ratios(times[file.name], times[reference.name]) for file in libraries]
@@ -386,8 +392,8 @@ def _time_entry(
 ) -> EntryTimes:
     arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
     device = kind_of(spec).runtime
-    runtimes = {TUNED: Runtime("library", library, device, function=entry.name)}
-    if timing.reference and device == "cpu":
+    runtimes = {TUNED: Runtime("library", library, device, function=entry.name, kept=model.kept)}
+    if timing.reference and device == "cpu" and model.is_usual:
         runtimes[model.runtime] = Runtime(model.runtime, model.file, values=spec.values)
     with RuntimeComparison(runtimes, entry.inputs, arrays, timing.threads) as comparison:
         try:

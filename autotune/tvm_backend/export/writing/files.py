@@ -13,6 +13,7 @@ from autotune.tvm_backend.export.writing.cpp_program import CHECKS, FOLDER, HEAD
 
 LIBRARY = "model.so"
 SCRIPT = "run.py"
+TOKENIZER = "tokenizer.json"  # of a language model
 SOURCE = "source"  # the folder with the network as C++ source, and the files in it
 POOL = "pool.c"
 SOURCE_STATIC = ("CMakeLists.txt", *CHECKS, "main.cpp", POOL, "shim.cpp", "shim.h")
@@ -29,7 +30,8 @@ _HEAD = 1000
 def foreign_files(folder: Path) -> list[str]:
     """Return the names of a user's own files that an export into a folder would overwrite.
 
-    A library has no mark. It counts as written by an export if the script or the report beside it was. The folder of
+    A library has no mark, nor has a tokenizer. They count as written by an export if the script
+    or the report beside them was. The folder of
     the C++ program does if the header in it was, or if no file in it would be overwritten.
 
     Args:
@@ -40,8 +42,16 @@ def foreign_files(folder: Path) -> list[str]:
     """
     script = _marked(folder / SCRIPT)
     report = _made_report(folder / REPORT)
-    library = (script or report or False) if (folder / LIBRARY).exists() else None
-    marks = {SCRIPT: script, REPORT: report, LIBRARY: library, FOLDER: _made_program(folder / FOLDER)}
+    library, tokenizer = (
+        (script or report or False) if (folder / name).exists() else None for name in (LIBRARY, TOKENIZER)
+    )
+    marks = {
+        SCRIPT: script,
+        REPORT: report,
+        LIBRARY: library,
+        TOKENIZER: tokenizer,
+        FOLDER: _made_program(folder / FOLDER),
+    }
     return [name for name, ours in marks.items() if ours is False]
 
 

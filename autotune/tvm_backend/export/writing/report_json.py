@@ -111,6 +111,7 @@ def report(
         "board": asdict(request.board) if request.board else None,
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
+        "activations_in": spec.activations,
         "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
         "instructions": required_instructions(spec, limits.work),
         "values": dict(spec.values),
@@ -145,7 +146,8 @@ def required_instructions(spec: JobSpec, kernels: Iterable[str]) -> list[str]:
         spec: The job.
         kernels: The names of the kernels. Those that are scheduled are no tasks.
     """
-    integers = any("integer_" in name for name in (*kernels, *(task.name for task in spec.tasks)))
+    names = (*kernels, *(task.name for task in spec.tasks))
+    integers = spec.activations == "int8" or any("integer_" in name for name in names)
     return instructions(spec.target, integers=integers, bfloat16=spec.precision == "bf16")
 
 
@@ -195,7 +197,8 @@ def kernel_work(
         The work by the name of the tensor program.
     """
     # Calls of one program have constants of the same sizes.
-    constant = {str(call.args[0].name_hint): sum(map(bytes_of, constants(call))) for call in kernel_calls(prepared)}
+    calls = itertools.chain.from_iterable(kernel_calls(prepared).values())
+    constant = {str(call.args[0].name_hint): sum(map(bytes_of, constants(call))) for call in calls}
     work = {}
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):

@@ -12,6 +12,7 @@ from autotune.devices import kind_of
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.cuda.runtime import CUDART
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
+from autotune.tvm_backend.export.writing import language_script
 from autotune.tvm_backend.export.writing.files import LIBRARY, MADE_BY
 from autotune.tvm_backend.isa import permissions
 from autotune.version import __version__
@@ -202,6 +203,30 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]], instr
         rows={entry.name: dict(tables) for entry, tables in zip(spec.all_entries, rows, strict=True)},
         pick_entry=inspect.getsource(pick_entry),
         check_index=inspect.getsource(check_index),
+    )
+
+
+def language_source(
+    spec: JobSpec, threads: int, instructions: Sequence[str], rows: Mapping[str, int], end: Sequence[int]
+) -> str:
+    """Return the script for the library of a language model, which lets it write.
+
+    Args:
+        spec: The job.
+        threads: How many threads the model uses unless TVM_NUM_THREADS is set.
+        instructions: What the CPU must have, as the kernel names it.
+        rows: The number of rows of the table of each input that is an index.
+        end: The tokens that end a text.
+    """
+    ids, *_, keys, values = spec.inputs
+    return language_script.source(
+        **_common(spec, threads),
+        machine=_machine(instructions),
+        functions={entry.inputs[0].shape[0]: entry.name for entry in spec.entries},
+        cache=[(item.shape, item.dtype) for item in (keys, values)],
+        vocabulary=rows[ids.name],
+        context=values.shape[2],
+        end=tuple(end),
     )
 
 

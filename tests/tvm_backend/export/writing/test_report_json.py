@@ -62,7 +62,10 @@ def dense():
 @pytest.mark.parametrize("kernels", [["fused_add"], ["fused_add", "integer_table"]])
 def test_kernels_of_bytes_that_are_no_tasks_need_their_instructions_too(target, kernels):
     spec = SimpleNamespace(
-        target={"kind": "llvm", "mcpu": "icelake-server", "num-cores": 2}, tasks=(), precision="fp32"
+        activations="fp32",
+        target={"kind": "llvm", "mcpu": "icelake-server", "num-cores": 2},
+        tasks=(),
+        precision="fp32",
     )
     named = report_json.required_instructions(spec, kernels)
     assert "avx512f" in named

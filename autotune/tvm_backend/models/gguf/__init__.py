@@ -1,0 +1,1 @@
+"""Language models in GGUF files, as llama.cpp writes them."""

@@ -1,0 +1,71 @@
+"""The tokenizer of a GGUF file, as the package `tokenizers` reads it: byte pairs, which llama.cpp calls gpt2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotune.tvm_backend.models.gguf.file import GgufFile
+
+_KEYS = "tokenizer.ggml."
+_CONTROL = 3  # the type of a token that stands for no text
+_DEFINED = 4  # one that is found in a text before it is cut
+_ENDS = ("eos_token_id", "eot_token_id")
+_QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LLAMA3 = _QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
+
+
+def _bytes(*, regex: bool) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": regex}
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+# How a text is cut before byte pairs are joined, by what llama.cpp calls it.
+_CUTS: Mapping[str, Sequence[dict[str, Any]]] = {
+    "gpt-2": (_bytes(regex=True),),
+    "default": (_bytes(regex=True),),
+    "smollm": ({"type": "Digits", "individual_digits": True}, _bytes(regex=True)),
+    "qwen2": (_split(_QWEN2), _bytes(regex=False)),
+    "llama-bpe": (_split(_LLAMA3), _bytes(regex=False)),
+}
+
+
+def end_tokens(file: GgufFile) -> tuple[int, ...]:
+    """Return the tokens that end a text."""
+    values = [file.values.get(_KEYS + key) for key in _ENDS]
+    return tuple(dict.fromkeys(value for value in values if isinstance(value, int) and not isinstance(value, bool)))
+
+
+def tokenizer_json(file: GgufFile) -> str | None:
+    """Return the content of `tokenizer.json`; None where the tokenizer is of a kind that is not known."""
+    cuts = _CUTS.get(str(file.values.get(_KEYS + "pre", "default")))
+    tokens, kinds, merges = (file.values.get(_KEYS + key) for key in ("tokens", "token_type", "merges"))
+    if file.values.get(_KEYS + "model") != "gpt2" or cuts is None:
+        return None
+    if (
+        not isinstance(tokens, list)
+        or not isinstance(merges, list)
+        or not all(isinstance(item, str) for item in tokens)
+    ):
+        return None
+    types = kinds if isinstance(kinds, list) and len(kinds) == len(tokens) else [1] * len(tokens)
+    added = [
+        {"id": number, "content": token, "special": kind == _CONTROL, **_AS_IT_IS}
+        for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind in (_CONTROL, _DEFINED)
+    ]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
+    decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    before = {"type": "Sequence", "pretokenizers": list(cuts)}
+    content = {"version": "1.0", "added_tokens": added, "pre_tokenizer": before, "decoder": decoder, "model": model}
+    return json.dumps(content, ensure_ascii=False)
+
+
+_AS_IT_IS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
