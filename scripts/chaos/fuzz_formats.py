@@ -78,7 +78,7 @@ class Tally:
 
 def imported(path: Path, shapes: ShapeBinding) -> None:
     """Import a file as `submit` does."""
-    from autotune.tvm_backend.models.submission import open_source
+    from autotune.tvm_backend.models.sources import open_source
 
     source = open_source(path, 1, {})
     source.read(shapes, None, gpu=False)

@@ -68,7 +68,7 @@ def prepared(path: Path, target: Any, precision: Precision) -> Any:
     """The tensor programs of a model, as `submit` makes them."""
     from autotune.storage.formats import ShapeBinding
     from autotune.tvm_backend.lowering import prepare
-    from autotune.tvm_backend.models.submission import open_source
+    from autotune.tvm_backend.models.sources import open_source
 
     module = open_source(path, 1, {}).read(ShapeBinding(), None, gpu=True).module
     return prepare(module, target, precision=precision)

@@ -12,7 +12,8 @@ from autotune.errors import ModelError
 from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import ShapeBinding
 from autotune.tvm_backend.isa import choice
-from autotune.tvm_backend.models.submission import chosen_precision, open_source
+from autotune.tvm_backend.models.sources import open_source
+from autotune.tvm_backend.models.submission import chosen_precision
 
 
 @pytest.fixture(params=["a PyTorch program", "a TensorFlow Lite model"])
