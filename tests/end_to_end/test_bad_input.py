@@ -37,7 +37,7 @@ BAD_MODELS = {
     "no operators": (model([]), "no operators"),
     "unknown operator": (model([helper.make_node("Frobnicate", ["x"], ["y"])]), "Frobnicate"),
     "foreign operator": (model([helper.make_node("Swirl", ["x"], ["y"], domain="my.domain")]), "Swirl"),
-    "dynamic": (model([RELU], inputs=("batch", 4)), "--input x=1x4"),
+    "dynamic": (model([RELU], inputs=("rows", "columns")), "--input x=|--dim"),
     "impossible shape": (model([RESHAPE], initializers=[SHAPE]), "Reshape|reshape"),
     "missing input": (model([helper.make_node("Add", ["x", "nowhere"], ["y"])]), "nowhere"),
 }  # fmt: skip

@@ -20,12 +20,13 @@ X = "import numpy; x = numpy.zeros(SHAPE, numpy.float32)\n"
 
 
 def blocks(text: str) -> list[str]:
-    """The fenced and indented blocks that begin with an import of autotune."""
+    """The fenced and indented blocks that begin with an import of autotune and tune; guides with others run their own."""
     texts = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     texts += re.findall(
         r"(?:^ {4}.*\n|^\n(?= {4}))+", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S) + "\n", re.M
     )
-    return [code for block in texts if (code := textwrap.dedent(block).strip()).startswith("import autotune")]
+    codes = [textwrap.dedent(block).strip() for block in texts]
+    return [code for code in codes if code.startswith("import autotune") and "trials=" in code]
 
 
 def bare(code: str) -> str:
