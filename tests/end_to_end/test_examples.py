@@ -20,7 +20,7 @@ X = "import numpy; x = numpy.zeros(SHAPE, numpy.float32)\n"
 
 
 def blocks(text: str) -> list[str]:
-    """The fenced and indented blocks that begin with an import of autotune and tune; guides with others run their own."""
+    """The fenced and indented blocks that import autotune first, and tune: guides with other code run it themselves."""
     texts = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     texts += re.findall(
         r"(?:^ {4}.*\n|^\n(?= {4}))+", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S) + "\n", re.M
