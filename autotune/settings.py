@@ -190,7 +190,7 @@ class MeasureSettings:
     in_context: Annotated[
         bool,
         text("Whether new jobs time kernels on CPUs with their constants where the model has them, not in a loop."),
-    ] = False
+    ] = True
     gpu_spin_up_ms: Annotated[
         int,
         whole_number(0, "Milliseconds for which a GPU is kept busy before its first timing: idle ones are slow."),

@@ -104,6 +104,9 @@ def load_tvm(target_kind: str) -> None:
 
 
 def _load(target_kind: str) -> None:
+    # The threads of TVM's own pool, which only fill arguments here, would wait in a loop that takes turns with the
+    # threads of the kernels that are timed.
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     with without_torch():
         tvm = importlib.import_module("tvm")
     s_tir = importlib.import_module("tvm.s_tir")
