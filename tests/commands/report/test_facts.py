@@ -78,7 +78,7 @@ def test_a_new_job_has_a_report_and_one_that_cannot_be_read_says_why(
 
 
 # Options that do not change the job, the name, which a second job cannot have, and `--dim`, which has its own test.
-NOT_REPEATED = {"name", "dims", "dry_run", "quiet", "as_json"}
+NOT_REPEATED = {"name", "dims", "dry_run", "quiet", "as_json", "yes"}
 
 
 def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
@@ -89,7 +89,7 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
         name="a-b", model="/m odels/x.onnx", seed=7, sampler="adaptive", winograd=False, precision="fp16", priority=-3,
         deadline=seven, within_s=90.0, stop_at_ms=5.0, on_end="mail me", values={"sr": 16000.0}, trials_per_round=8,
             plan="plan.toml", memory_mb=64.0, explore=True, calibrate="samples.npz", max_drop=0.01,
-            accuracy="python 'my score.py'",
+            accuracy="python 'my score.py'", context_tokens=4096, activations="int8",
     )  # fmt: skip
     settings = only(workspace).settings
     assert settings is not None
@@ -105,6 +105,7 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
         "deadline": "07:00", "within_s": "90s", "stop_at_ms": "5ms", "on_end": "mail me",
         "inputs": ("x=1x8:float32",), "values": ("sr=16000",), "plan": "plan.toml", "memory_mb": "64MB",
         "calibrate": "samples.npz", "max_drop": "0.01", "explore": True, "accuracy": "python 'my score.py'",
+        "context_tokens": 4096, "activations": "int8",
     }  # fmt: skip
     assert settings.commands[2] == "autotune export last --output a-b-again"
 
