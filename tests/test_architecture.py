@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import tomli
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
@@ -56,3 +57,11 @@ def named(page: str) -> list[str]:
     """The modules that a page names."""
     rooms = "|".join(sorted({name.partition("/")[0] for name in mapped() if not name.endswith(".py")}))
     return re.findall(rf"`((?:autotune/)?(?:{rooms})/[a-z_/]+\.py)`", (ROOT / page).read_text())
+
+
+def test_an_installation_has_every_file_of_the_package_that_is_no_python() -> None:
+    declared = tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folders = {package.replace(".", "/"): patterns for package, patterns in declared.items()}
+    packed = {path for folder, patterns in folders.items() for name in patterns for path in (ROOT / folder).glob(name)}
+    there = {path for path in (ROOT / "autotune").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert packed and {path for path in there if path.suffix != ".py"} == packed
