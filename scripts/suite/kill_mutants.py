@@ -57,15 +57,27 @@ class Patch:
 
 
 def patches() -> list[Patch]:
-    """All mutants that are kept."""
+    """All mutants that are kept and still have their place, which may have moved since they were drawn."""
+    restore()
     read = []
     for file in sorted(PATCHES.glob("*.patch")):
-        text = file.read_text().splitlines()
-        hunk = next(line for line in text if line.startswith("@@"))
-        first = int(re.findall(r"\d+", hunk)[0])
-        before = next(place for place, line in enumerate(text[3:]) if line.startswith("-"))
-        read.append(Patch(file.stem, Path(text[0].removeprefix("--- a/")), first + before))
+        if apply(file):
+            path = Path(file.read_text().splitlines()[0].removeprefix("--- a/"))
+            read.append(Patch(file.stem, path, _first_change(path)))
+            restore()
     return read
+
+
+def apply(patch: Path) -> bool:
+    """Applies a patch, with a line of context where more has changed; whether it has a place."""
+    return git("apply", str(patch)) or git("apply", "-C1", "--recount", str(patch))
+
+
+def _first_change(path: Path) -> int:
+    command = ["git", "diff", "-U0", "--", str(path)]
+    diff = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    hunk = next(line for line in diff.splitlines() if line.startswith("@@"))
+    return int(re.findall(r"\d+", hunk)[0])
 
 
 def git(*words: str) -> bool:
@@ -112,9 +124,10 @@ def _branches(node: ast.AST) -> list[ast.stmt]:
 
 def put_probes(log: Path) -> None:
     """Writes a probe before each statement that is to be mutated."""
+    placed = patches()  # which puts the package's own text back
     PROBE.write_text(PROBE_SOURCE.format(test=TEST, log=str(log)))
     of_files = defaultdict[Path, list[tuple[int, str]]](list)
-    for patch in patches():
+    for patch in placed:
         for line in probe_lines((ROOT / patch.path).read_text(), patch.line):
             of_files[patch.path].append((line, patch.number))
     for path, probes in of_files.items():
@@ -195,8 +208,7 @@ def chosen(tests: dict[str, float], path: Path) -> list[str]:
 def kill(reached: dict[str, dict[str, float]], patch: Patch) -> dict[str, object]:
     """Applies a mutant, runs its tests until one fails, and takes it back."""
     restore()
-    file = PATCHES / f"{patch.number}.patch"
-    if not git("apply", str(file)) and not git("apply", "-C1", "--recount", str(file)):
+    if not apply(PATCHES / f"{patch.number}.patch"):
         return {"number": patch.number, "result": "does not apply"}
     tests = reached.get(patch.number, {})
     names = chosen(tests, patch.path)
