@@ -78,9 +78,11 @@ class Tally:
 
 def imported(path: Path, shapes: ShapeBinding) -> None:
     """Import a file as `submit` does."""
+    from autotune.processes.messages import ImportRequest
     from autotune.tvm_backend.models.sources import open_source
 
-    source = open_source(path, 1, {})
+    request = ImportRequest(str(path), "llvm", 1, (0,), "", (shapes,), {}, True, None)
+    source = open_source(request)
     source.read(shapes, None, gpu=False)
 
 

@@ -66,11 +66,13 @@ def forecast(path: Path, precision: Precision) -> Forecast:
 
 def prepared(path: Path, target: Any, precision: Precision) -> Any:
     """The tensor programs of a model, as `submit` makes them."""
+    from autotune.processes.messages import ImportRequest
     from autotune.storage.formats import ShapeBinding
     from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.models.sources import open_source
 
-    module = open_source(path, 1, {}).read(ShapeBinding(), None, gpu=True).module
+    request = ImportRequest(str(path), "cuda", 1, (0,), "", (ShapeBinding(),), {}, True, None)
+    module = open_source(request).read(ShapeBinding(), None, gpu=True).module
     return prepare(module, target, precision=precision)
 
 

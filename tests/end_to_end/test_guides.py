@@ -194,13 +194,18 @@ def prepare_decoder(folder: Path) -> None:
     decoder("llama", layers=1).having(**{"llama.context_length": 4096}).write(folder / "model.gguf")
 
 
+def prepare_recipes(folder: Path) -> None:
+    prepare_samples(folder)
+    prepare_decoder(folder)
+
+
 PREPARE: dict[str, Callable[[Path], None]] = {
     "docs/guides/own-strategy.md": prepare_strategy,
     "docs/guides/boards.md": prepare_boards,
     "docs/guides/cluster.md": prepare_cluster,
     "docs/guides/sweeps.md": prepare_sweep,
     "docs/guides/simulate.md": prepare_scenario,
-    "README.md": prepare_samples,
+    "README.md": prepare_recipes,
     "docs/guides/precision.md": prepare_samples,
     "docs/guides/shapes.md": prepare_inputs,
     "docs/guides/budgets.md": prepare_command,
