@@ -100,19 +100,21 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
         search = strategy(replace(view, pending=view.pending.union(chosen)), request.seed)
         chosen += search.propose(request.count - len(chosen), picks)
         steps += search.steps
-    default = _default(knobs, request)
-    candidates = [validator.candidate(item) for item in chosen][: request.count - len(default)] + default
+    candidates = [validator.candidate(item) for item in chosen]
+    default = _default(knobs, request, candidates)
+    candidates = candidates[: request.count - len(default)] + default
     return Proposal(candidates, steps, validator.replayed, validator.invalid, validator.repeated)
 
 
-def _default(knobs: Knobs, request: Request) -> list[Candidate]:
+def _default(knobs: Knobs, request: Request, proposed: Sequence[Candidate]) -> list[Candidate]:
     """Return the schedule that a task has without a trial, for its first batch: nothing slower is to be the best.
 
-    It need not be in the space.
+    It need not be in the space. If it is among those that are proposed already, it is not returned.
     """
     is_first = not request.trials and not request.pending and request.count > 1
     candidate = by_rule(knobs.program) if is_first and knobs.target.kind.name == "llvm" else None
-    return [candidate] if candidate is not None and candidate.hash not in request.known() else []
+    excluded = request.known() | {item.hash for item in proposed}
+    return [candidate] if candidate is not None and candidate.hash not in excluded else []
 
 
 def _view(knobs: Knobs, request: Request, validator: Validator, score: Score | None) -> View:
@@ -232,11 +234,13 @@ def _measure_candidate(schedule: Schedule) -> MeasureCandidate:
 
 def by_hand(program: IRModule) -> Candidate | None:
     """Return the candidate that is known to be good untuned, for an integer product or one of packed weights."""
-    schedule = default_schedule(program) or packed_schedule.default_schedule(program)
-    return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None
+    return _candidate_of(default_schedule(program) or packed_schedule.default_schedule(program))
 
 
 def by_rule(program: IRModule) -> Candidate | None:
     """Return the candidate of `default_rule` for a program, if it has one."""
-    schedule = default_rule(program)
+    return _candidate_of(default_rule(program))
+
+
+def _candidate_of(schedule: Schedule | None) -> Candidate | None:
     return to_candidate(_measure_candidate(schedule), program_hash(schedule.mod)) if schedule is not None else None

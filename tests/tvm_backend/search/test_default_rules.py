@@ -22,6 +22,7 @@ from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.runners import onnx_session, tensors_of
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.search import propose as proposing
 from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, by_rule, propose
@@ -146,6 +147,19 @@ def test_the_first_trials_of_a_task_have_its_default_schedule_among_them(prepare
         proposal = propose(knobs, strategies.get("random"), sampler, Request(trials, (), 4, None, 1))
         assert (default.hash in [item.hash for item in proposal.candidates]) is there
         assert len(proposal.candidates) == 4
+
+
+def test_a_default_schedule_that_the_search_proposes_too_is_proposed_once(
+    prepared: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = (1, 40, 1285)
+    (program,) = extract_programs(prepared(network("Softmax", shape, axis=-1), shape), target).values()
+    given = Knobs(program, target), strategies.get("random"), samplers.make("greedy", 0.0, True)
+    request = Request((), (), 4, None, 1)
+    first, *_ = propose(*given, request).candidates
+    monkeypatch.setattr(proposing, "by_rule", lambda program: first)
+    hashes = [item.hash for item in propose(*given, request).candidates]
+    assert hashes.count(first.hash) == 1 and len(hashes) == 4
 
 
 def test_a_product_is_left_to_the_search(matmul_of: Any) -> None:
