@@ -23,7 +23,7 @@ from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.types import IRModule, Target
 
-Context = TypeVar("Context", bound="StageContext")
+_Stage = TypeVar("_Stage", bound="StageContext")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class StageContext:
     _logs: dict[int, TuningLog] = field(default_factory=dict)
 
     @classmethod
-    def load(cls: type[Context], workspace: Workspace, config: Config, request: RunStage) -> Context:
+    def load(cls: type[_Stage], workspace: Workspace, config: Config, request: RunStage) -> _Stage:
         """Read the job and the stage file.
 
         Raises:

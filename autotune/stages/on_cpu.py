@@ -42,7 +42,7 @@ class CpuBench(TvmBench):
         return self.stage.spec.target
 
     def open(self, truth: Reference | None) -> OpenTvmDevice:
-        from autotune.tvm_backend.kernels.context import Context
+        from autotune.tvm_backend.kernels.cache_state import Context
         from autotune.tvm_backend.kernels.run import Runner, open_device
 
         self.take()

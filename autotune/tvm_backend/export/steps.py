@@ -47,7 +47,7 @@ from autotune.tvm_backend.export.writing.report_json import (
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.kernels import verify
-from autotune.tvm_backend.kernels.context import Context
+from autotune.tvm_backend.kernels.cache_state import Context
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner

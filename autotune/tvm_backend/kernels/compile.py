@@ -16,7 +16,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from autotune.errors import WorkerError
 from autotune.processes.isolate import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.kernels.context import READER, reader
+from autotune.tvm_backend.kernels.cache_state import READER, reader
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for, no_debug_sections

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from autotune.tvm_backend.kernels.context import BEFORE, READER, Caches, Context
+from autotune.tvm_backend.kernels.cache_state import BEFORE, READER, Caches, Context
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, PlainArguments, RuntimeModule
 
 # A slow candidate gets fewer repeats. Each limit is a multiple of the best time of the task so far.
@@ -143,10 +143,10 @@ class Runner:
         if self.context is None:
             return ""
         if self._caches is None or self._caches.context != self.context:
-            self._caches = Caches(self.context)
+            self._caches = Caches(self.context, tensors)
         caches = self._caches
         read = module[READER]
-        tvm.register_global_func(BEFORE, lambda *_: caches.prepare(read, tensors), override=True)
+        tvm.register_global_func(BEFORE, lambda *_: caches.prepare(read), override=True)
         return BEFORE
 
     def _tensors(self, args: PlainArguments) -> list[DeviceArray]:

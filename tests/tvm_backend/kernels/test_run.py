@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.tvm_backend.kernels import run
+from autotune.tvm_backend.kernels.cache_state import Caches, Context
 from autotune.tvm_backend.kernels.compile import build_library
-from autotune.tvm_backend.kernels.context import Caches, Context
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 
 BEST = 100.0
@@ -78,8 +79,16 @@ class TestInContext:
 
     def test_the_caches_are_prepared_before_each_run_and_for_the_arguments_of_the_kernel(self, library, monkeypatch):
         prepared = []
-        note = lambda self, _read, tensors: prepared.append((self.context, len(tensors)))  # noqa: E731
-        monkeypatch.setattr(Caches, "prepare", note)
+
+        class Noted(Caches):
+            def __init__(self, context, tensors):
+                super().__init__(context, tensors)
+                self.count = len(tensors)
+
+            def prepare(self, _read):
+                prepared.append((self.context, self.count))
+
+        monkeypatch.setattr(run, "Caches", Noted)
         runner = Runner(open_device("llvm"), Timing(1, 1, 1), Context("L2", (0,)))
         assert len(runner.time_runs(library, ARGS, 5)) == 5
         assert {context for context, _ in prepared} == {Context("L2", (0,))} and {count for _, count in prepared} == {2}

@@ -15,8 +15,8 @@ from autotune.storage.formats import Entry, JobSpec, TaskSpec, Trial
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
+from autotune.tvm_backend.kernels.cache_state import Context
 from autotune.tvm_backend.kernels.compile import build_library
-from autotune.tvm_backend.kernels.context import Context
 from autotune.tvm_backend.kernels.run import open_device
 from autotune.tvm_backend.kernels.verify import Reference, compute
 

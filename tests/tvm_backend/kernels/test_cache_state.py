@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.tvm_backend.kernels import context
+from autotune.tvm_backend.kernels import cache_state
+from autotune.tvm_backend.kernels.cache_state import Caches, Context
 from autotune.tvm_backend.kernels.compile import build_library
-from autotune.tvm_backend.kernels.context import Caches, Context
 
 KIB = 2**10
 
@@ -14,8 +14,8 @@ KIB = 2**10
 @pytest.fixture
 def sizes(monkeypatch):
     """Two threads on CPUs with 32 KiB of L1 and 512 KiB of L2 each."""
-    monkeypatch.setattr(context, "allowed_cpus", lambda: (0, 1, 2))
-    monkeypatch.setattr(context, "cache_bytes", lambda level, cpus: {1: 32, 2: 512}[level] * KIB * len(cpus))
+    monkeypatch.setattr(cache_state, "allowed_cpus", lambda: (0, 1, 2))
+    monkeypatch.setattr(cache_state, "cache_bytes", lambda level, cpus: {1: 32, 2: 512}[level] * KIB * len(cpus))
     monkeypatch.setenv("TVM_NUM_THREADS", "2")
 
 
@@ -39,18 +39,18 @@ def tensors(*shapes):
 
 @pytest.mark.parametrize(("held", "ring"), [("L2", 128 * KIB), ("L3", 2048 * KIB), ("memory", 2048 * KIB)])
 def test_as_much_is_read_before_a_run_as_drives_constants_from_the_nearer_caches(target, sizes, reads, held, ring):
-    Caches(Context(held, (0,))).prepare(reads, tensors((4, 64)))
+    Caches(Context(held, (0,)), tensors((4, 64))).prepare(reads)
     assert [4 * threads * lines * lanes for threads, lines, lanes in reads] == [ring]
 
 
 def test_then_every_thread_reads_its_part_of_what_kernels_before_have_written(target, sizes, reads):
     data, weights, result = (64, 64), (64, 32), (64, 32)
-    Caches(Context("L3", (1,))).prepare(reads, tensors(data, weights, result))
+    Caches(Context("L3", (1,)), tensors(data, weights, result)).prepare(reads)
     assert reads[1:] == [(2, 128, 16), (2, 64, 16)], "lines of 64 bytes, half for each of two threads"
 
 
 def test_what_has_fewer_lines_than_threads_is_left(target, sizes, reads):
-    Caches(Context("L3")).prepare(reads, tensors((3,), (2, 16)))
+    Caches(Context("L3"), tensors((3,), (2, 16))).prepare(reads)
     assert reads[1:] == [(2, 1, 16)]
 
 
@@ -60,11 +60,11 @@ def test_constants_of_a_model_that_no_cache_holds_are_flushed(target, sizes, rea
     flushed = []
     monkeypatch.setattr(tvm, "get_global_func", lambda name: lambda _first, *others: flushed.append((name, others)))
     arguments = tensors((8, 16), (4, 16), (2, 16))
-    Caches(Context("memory", (1,))).prepare(reads, arguments)
+    Caches(Context("memory", (1,)), arguments).prepare(reads)
     assert [(name, list(map(id, others))) for name, others in flushed] == [
         ("cache_flush_cpu_non_first_arg", [id(arguments[1])])
     ]
-    Caches(Context("L3", (1,))).prepare(reads, arguments)
+    Caches(Context("L3", (1,)), arguments).prepare(reads)
     assert len(flushed) == 1
 
 
@@ -78,5 +78,5 @@ def test_every_library_reads_as_its_kernel_computes_each_thread_a_part(target, a
     build_library(as_program(a, te.compute((8,), lambda i: a[i] * 2.0, name="b")), target, tmp_path / "kernel.so")
     data = np.arange(threads * 5 * 16, dtype=np.int32).reshape(threads, 5, 16)
     sums = tvm.runtime.empty((threads, 16), "int32")
-    tvm.runtime.load_module(str(tmp_path / "kernel.so"))[context.READER](tvm.runtime.tensor(data), sums)
+    tvm.runtime.load_module(str(tmp_path / "kernel.so"))[cache_state.READER](tvm.runtime.tensor(data), sums)
     assert np.array_equal(sums.numpy(), data.sum(axis=1))

@@ -7,9 +7,10 @@ left them. Timed in a loop it finds all of them in the nearest cache; with flush
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import tvm
@@ -40,57 +41,43 @@ class Context:
     constants: tuple[int, ...] = ()
 
 
-@dataclass
 class Caches:
-    """The caches of the CPUs that this process may use, as the threads of TVM's runtime see them.
+    """The caches of the CPUs that this process may use, and the arguments of a kernel that they are prepared for.
 
     Attributes:
-        context: What they are to hold.
+        context: Where these arguments are to be.
     """
 
-    context: Context
-    _ring: DeviceArray = field(init=False)
-    _sums: DeviceArray = field(init=False)
-    _views: dict[int, DeviceArray] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, context: Context, tensors: Sequence[DeviceArray]) -> None:
+        self.context = context
         threads = _threads()
-        level = _LEVELS[self.context.held]
+        level = _LEVELS[context.held]
         evicting = 2 * (cache_bytes(level, allowed_cpus()[:threads]) or threads * _CACHE_BYTES[level])
         self._ring = tvm.runtime.empty((threads, evicting // (4 * threads * _LANES), _LANES), "int32")
         self._sums = tvm.runtime.empty((threads, _LANES), "int32")
+        constants = [tensor for place, tensor in enumerate(tensors) if place in context.constants]
+        others = [tensor for place, tensor in enumerate(tensors) if place not in context.constants]
+        self._flushed = constants if context.held == "memory" else []
+        self._read = [view for view in (_lines(tensor, threads) for tensor in others) if view is not None]
 
-    def prepare(self, read: Kernel, tensors: Sequence[DeviceArray]) -> None:
+    def prepare(self, read: Kernel) -> None:
         """Make sure that the constants are where a model has them, and the other arguments near the CPUs.
 
         Args:
             read: What `reader` has become in the library of the kernel.
-            tensors: The arguments of the kernel.
         """
-        constants = [tensor for place, tensor in enumerate(tensors) if place in self.context.constants]
-        if self.context.held == "memory" and constants:
-            tvm.get_global_func(_FLUSH)(self._sums, *constants)
+        if self._flushed:
+            tvm.get_global_func(_FLUSH)(self._sums, *self._flushed)
         read(self._ring, self._sums)
-        for place, tensor in enumerate(tensors):
-            if place not in self.context.constants and (view := self._lines(place, tensor)) is not None:
-                read(view, self._sums)
-
-    def _lines(self, place: int, tensor: DeviceArray) -> DeviceArray | None:
-        """Return the whole lines of a tensor, a part for each thread; None if there are too few."""
-        if place not in self._views:
-            threads = _threads()
-            lines = _bytes(tensor) // (4 * threads * _LANES)
-            if not lines:
-                return None
-            self._views[place] = tensor._create_view((threads, lines, _LANES), "int32")
-        return self._views[place]
+        for view in self._read:
+            read(view, self._sums)
 
 
-def _bytes(tensor: DeviceArray) -> int:
-    size = int(tvm.DataType(str(tensor.dtype)).itemsize)
-    for dim in tensor.shape:
-        size *= int(dim)
-    return size
+def _lines(tensor: DeviceArray, threads: int) -> DeviceArray | None:
+    """Return the whole lines of a tensor, a part for each thread; None if there are too few."""
+    size = math.prod(map(int, tensor.shape)) * int(tvm.DataType(str(tensor.dtype)).itemsize)
+    lines = size // (4 * threads * _LANES)
+    return tensor._create_view((threads, lines, _LANES), "int32") if lines else None
 
 
 def _threads() -> int:
