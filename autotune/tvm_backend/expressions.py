@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
 from typing import Any
@@ -24,9 +24,9 @@ def static_shape(expr: Expr) -> tuple[int, ...]:
     return tuple(int(item) for item in values)
 
 
-def fixed_bytes(var: Var) -> int:
-    """Return the size of the tensors that a variable holds; 0 for one whose size is not fixed."""
-    kinds = var.ty.fields if isinstance(var.ty, relax.TupleType) else [var.ty]
+def fixed_bytes(expr: Expr) -> int:
+    """Return the size of the tensors that an expression stands for; 0 for one whose size is not fixed."""
+    kinds = expr.ty.fields if isinstance(expr.ty, relax.TupleType) else [expr.ty]
     return sum(_type_bytes(kind) for kind in kinds if isinstance(kind, relax.TensorType))
 
 
@@ -47,22 +47,18 @@ def is_tensor_constant(expr: Expr) -> bool:
     return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
 
 
-def kernel_calls(prepared: IRModule) -> dict[str, list[Call]]:
-    """Return the calls of tensor programs in each entry of a prepared model, in order, by the name of the entry."""
-    entries = {str(var.name_hint): item for var, item in prepared.functions.items() if isinstance(item, relax.Function)}
-    calls = dict[str, list[Call]]()
-    for name, entry in entries.items():
-        values = [binding.value for block in entry.body.blocks for binding in block.bindings]
-        calls[name] = [value for value in values if op_name(value).startswith("relax.call_tir")]
-    return calls
+def kernel_calls(prepared: IRModule) -> list[list[Call]]:
+    """Return the calls of tensor programs of each entry of a prepared model, in order."""
+    entries = [item for item in prepared.functions.values() if isinstance(item, relax.Function)]
+    values = [[binding.value for block in entry.body.blocks for binding in block.bindings] for entry in entries]
+    return [[value for value in of_entry if op_name(value).startswith("relax.call_tir")] for of_entry in values]
 
 
 def constant_places(prepared: IRModule) -> dict[str, tuple[int, ...]]:
     """Return the positions of the arguments of each tensor program that are constants in all of its calls, by name."""
     places = dict[str, set[int]]()
-    for call in chain.from_iterable(kernel_calls(prepared).values()):
-        fields = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
-        constant = {place for place, item in enumerate(fields) if is_tensor_constant(item)}
+    for call in chain.from_iterable(kernel_calls(prepared)):
+        constant = {place for place, item in enumerate(_arguments(call)) if is_tensor_constant(item)}
         name = str(call.args[0].name_hint)
         places[name] = places.get(name, constant) & constant
     return {name: tuple(sorted(constant)) for name, constant in places.items()}
@@ -70,19 +66,16 @@ def constant_places(prepared: IRModule) -> dict[str, tuple[int, ...]]:
 
 def constant_bytes(prepared: IRModule) -> int:
     """Return the bytes of the constants that a run of a prepared model reads, at the entry that reads most."""
-    entries = kernel_calls(prepared).values()
-    return max((sum(map(bytes_of, chain.from_iterable(map(constants, calls)))) for calls in entries), default=0)
+    return max((sum(map(bytes_of_constants, calls)) for calls in kernel_calls(prepared)), default=0)
 
 
-def constants(call: Expr) -> list[Expr]:
-    """Return the tensors that a call of a tensor program reads and that are constants of the model."""
-    arguments = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else []
-    return [item for item in arguments if is_tensor_constant(item)]
+def bytes_of_constants(call: Call) -> int:
+    """Return the bytes that a call of a tensor program reads of constants of the model."""
+    return sum(fixed_bytes(item) for item in _arguments(call) if is_tensor_constant(item))
 
 
-def bytes_of(tensor: Expr) -> int:
-    """Return the size of a tensor whose shape is fixed."""
-    return prod(static_shape(tensor)) * int(tvm.DataType(str(tensor.ty.dtype)).itemsize)
+def _arguments(call: Call) -> Sequence[Expr]:
+    return call.args[1].fields if isinstance(call.args[1], relax.Tuple) else ()
 
 
 def op_name(expr: Expr) -> str:

@@ -17,7 +17,7 @@ from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
-from autotune.tvm_backend.expressions import bytes_of, constants, kernel_calls
+from autotune.tvm_backend.expressions import bytes_of_constants, kernel_calls
 from autotune.tvm_backend.graph.concurrent import groups_beside, joined_name
 from autotune.tvm_backend.kernels.roofline import Roofline, relative_rate
 from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
@@ -197,8 +197,8 @@ def kernel_work(
         The work by the name of the tensor program.
     """
     # Calls of one program have constants of the same sizes.
-    calls = itertools.chain.from_iterable(kernel_calls(prepared).values())
-    constant = {str(call.args[0].name_hint): sum(map(bytes_of, constants(call))) for call in calls}
+    calls = itertools.chain.from_iterable(kernel_calls(prepared))
+    constant = {str(call.args[0].name_hint): bytes_of_constants(call) for call in calls}
     work = {}
     for var, function in prepared.functions.items():
         if isinstance(function, tirx.PrimFunc):
