@@ -395,8 +395,7 @@ def command(
     workspace = workspace_of(context)
     config = load_config(workspace.config)
     paths = select_one(workspace, job)
-    if register:
-        registrable(paths)  # before the minutes that an export takes
+    digest = registrable(paths) if register else None  # before the minutes that an export takes
     with steps(as_json, lines=True) as step:
         report = export(
             workspace,
@@ -410,6 +409,6 @@ def command(
             quick=quick,
         )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
-    if register:
-        registry.register(output, registrable(paths))
+    if digest is not None:
+        registry.register(output, digest)
         say(f"registered {output} for {report['model']}")

@@ -21,7 +21,6 @@ from autotune.version import TESTED_TVM
 
 _PACKAGES = ("tvm", "tvm_ffi")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
-_OF_OTHERS = {True: "arm_cpu", False: "x86"}  # by whether it is Arm of 32 bits; on others nothing uses them
 _CUDA_INTRINSICS = ("cuda", "dot_product_common")
 
 
@@ -214,8 +213,9 @@ def _cpu_intrinsics(tvm: types.ModuleType) -> str:
 
 
 def _intrinsics_of(triple: str) -> str:
-    architecture = architecture_of(triple)
-    return architecture.intrinsics if architecture is not None else _OF_OTHERS[triple.startswith("arm")]
+    if (architecture := architecture_of(triple)) is not None:
+        return architecture.intrinsics
+    return "arm_cpu" if triple.startswith("arm") else "x86"  # Arm of 32 bits; on others nothing uses them
 
 
 def load_for_tuning(target_kind: str, triples: Iterable[str] = ()) -> None:

@@ -95,12 +95,14 @@ def _blocks(schedule: Schedule) -> list[_Block]:
     nests = []
     for ref in schedule.get_child_blocks(schedule.get_sblock("root")):
         block = schedule.get(ref)
-        kinds = [int(axis.iter_type) for axis in block.iter_vars]
-        if schedule.get_child_blocks(ref) or not set(kinds) <= {0, _REDUCED}:
+        if schedule.get_child_blocks(ref) or not {int(axis.iter_type) for axis in block.iter_vars} <= {0, _REDUCED}:
             return []
-        spatial = tuple(axis.var for axis, kind in zip(block.iter_vars, kinds, strict=True) if kind == 0)
-        nests.append(_Block(ref, block, _REDUCED in kinds, spatial))
+        nests.append(_Block(ref, block, bool(_axes(block, _REDUCED)), tuple(_axes(block, 0))))
     return nests
+
+
+def _axes(block: tvm.s_tir.SBlock, kind: int) -> list[tirx.Var]:
+    return [axis.var for axis in block.iter_vars if int(axis.iter_type) == kind]
 
 
 def _has_one_end(blocks: Sequence[_Block]) -> bool:
@@ -159,9 +161,8 @@ def _inlined(schedule: Schedule, blocks: Sequence[_Block]) -> list[_Block]:
 
 def _rereads(block: tvm.s_tir.SBlock) -> bool:
     """Whether a block is a reduction over windows, which overlap."""
-    kinds = [int(axis.iter_type) for axis in block.iter_vars]
-    reduced = [axis.var for axis, kind in zip(block.iter_vars, kinds, strict=True) if kind == _REDUCED]
-    own = [axis.var for axis, kind in zip(block.iter_vars, kinds, strict=True) if kind == 0]
+    reduced = _axes(block, _REDUCED)
+    own = _axes(block, 0)
     bounds = [item.min for region in block.reads for item in region.region]
     return any(any(_has(item, axis) for axis in own) and any(_has(item, axis) for axis in reduced) for item in bounds)
 
@@ -238,9 +239,8 @@ def _partial_results(schedule: Schedule, item: _Block) -> list[tuple[BlockRV, in
     loop = schedule.fuse(*schedule.get_loops(item.ref)[len(item.spatial) :])
     width = _partial_width(extent)
     partial = []
-    if (
-        (width % _FEW or not width) and extent >= _LANES and _is_dear(item)
-    ):  # what is reduced is computed on whole vectors, and reduced afterwards
+    is_even = width and width % _FEW == 0
+    if not is_even and extent >= _LANES and _is_dear(item):  # it is computed on whole vectors, and reduced afterwards
         partial.append((_part(schedule, item, loop, extent), extent))
         loop = schedule.get_loops(item.ref)[-1]
     while width > 1:
@@ -358,7 +358,8 @@ def _vectors(schedule: Schedule, loop: LoopRV, most: int) -> list[LoopRV]:
     extent = _extent(schedule, loop)
     width = _even_width(extent, most) or _LANES
     outer, inner = schedule.split(loop, [None, width])
-    _whole(schedule, outer, extent % width)
+    if extent % width:  # else each lane would have a condition
+        _cut(schedule, outer)
     return [outer, inner]
 
 
@@ -367,12 +368,6 @@ def _even_width(extent: int, most: int) -> int:
     if extent <= _LANES:
         return extent
     return next((width for width in (*range(most, 0, -_LANES), *range(most, 0, -_FEW)) if extent % width == 0), 0)
-
-
-def _whole(schedule: Schedule, loop: LoopRV, rest: int) -> None:
-    """Let a loop over vectors have no condition but at its end, where one is not whole: it would be in each lane."""
-    if rest:
-        _cut(schedule, loop)
 
 
 def _cut(schedule: Schedule, loop: LoopRV) -> None:
