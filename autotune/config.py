@@ -28,11 +28,11 @@ from autotune.settings import (
     SubmitSettings,
     TrainSettings,
 )
-from autotune.toml_file import MOST_BYTES, name_lines, parse, section
+from autotune.toml_file import MAX_BYTES, name_lines, parse, section
 
 __all__ = ["Config", "Setting", "check_job_device", "load_config"]
 
-_LONGEST_KEY = 60  # characters that are shown of it
+_MAX_KEY_LENGTH = 60  # characters that are shown of it
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")  # it becomes part of the name of a lock file
 
 
@@ -104,7 +104,7 @@ def load_config(path: Path) -> Config:
     try:
         with open_regular(path) as file:
             _check_owner(path, os.fstat(file.fileno()))
-            data = read_at_most(file, path, MOST_BYTES)
+            data = read_at_most(file, path, MAX_BYTES)
     except FileNotFoundError:
         return Config()
     except OSError as error:
@@ -217,7 +217,7 @@ def _words(error: InvalidData) -> str:
     place = f" in {section(parents)}" if parents else ""
     if isinstance(error, WrongValue):
         return f"{key!r}{place} must be {error.expected}, not {error.found}"
-    named = str(key)[:_LONGEST_KEY]
+    named = str(key)[:_MAX_KEY_LENGTH]
     what = f"section [{named}]" if not parents and isinstance(error.value, dict) else f"key {named!r}"
     return f"unknown {what}{place}{_hint(named, error.known)}"
 

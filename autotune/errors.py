@@ -166,9 +166,9 @@ class BadState(BadInput):
     """The request does not fit the job's present state."""
 
 
-_LONGEST_LINE = 700  # characters; a path, a cause and what to do fit, and more is cut out of the middle
-_LONGEST_FAULT = 400  # of what is said of data, which may repeat a part of it
-_LONGEST_CAUSE = 300  # of what a library says
+_MAX_LINE_LENGTH = 700  # characters; a path, a cause and what to do fit, and more is cut out of the middle
+_MAX_FAULT_LENGTH = 400  # of what is said of data, which may repeat a part of it
+_MAX_CAUSE_LENGTH = 300  # of what a library says
 
 
 class InvalidData(AutotuneError, ValueError):
@@ -324,21 +324,21 @@ _PASSING = {
 }  # fmt: skip
 
 
-def clipped(text: str, most: int = _LONGEST_FAULT) -> str:
+def clipped(text: str, most: int = _MAX_FAULT_LENGTH) -> str:
     """Return a text of at most so many characters and an ellipsis: what is too much is cut out of its middle."""
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
 
 
 def one_line(text: object) -> str:
     """Return text as one line of printable characters, for a terminal. File and operator names may hold anything."""
-    return _printable(clipped(" ".join(str(text).strip().splitlines()), _LONGEST_LINE))
+    return _printable(clipped(" ".join(str(text).strip().splitlines()), _MAX_LINE_LENGTH))
 
 
 def first_line(error: BaseException) -> str:
     """Return the first line of the message of an exception, cut short; the name of its type if it has no message."""
     lines = (line.strip() for line in str(error).splitlines())
     line = next(filter(None, lines), type(error).__name__)
-    return clipped(line, _LONGEST_CAUSE)
+    return clipped(line, _MAX_CAUSE_LENGTH)
 
 
 def ran_out_of_memory(error: BaseException | None) -> bool:

@@ -37,10 +37,10 @@ AskedPrecision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "auto"]
 Activations = Literal["fp32", "int8"]
 # The value of an input that is a constant: a number, or a list of them for an input of one dimension.
 Constant = float | list[float]
-_MOST_TRIALS = 10**9 - 1  # more would fit in no file, and the planner computes with them
-_MOST_PRIORITY = 10**6
-_LEAST_CONTEXT = 16
-_MOST_CONTEXT = 10**6
+_MAX_TRIALS = 10**9 - 1  # more would fit in no file, and the planner computes with them
+_MAX_PRIORITY = 10**6
+_MIN_CONTEXT = 16
+_MAX_CONTEXT = 10**6
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ class JobOptions:
         flag="--value",
         python="The values of inputs that are constants, by their names.",
     )
-    trials_per_round: Annotated[int, whole_number(1, most=_MOST_TRIALS)] | None = _option(
+    trials_per_round: Annotated[int, whole_number(1, most=_MAX_TRIALS)] | None = _option(
         None, "Trials per round; by default as in autotune.toml."
     )
-    priority: Annotated[int, whole_number(-_MOST_PRIORITY, most=_MOST_PRIORITY)] = _option(
+    priority: Annotated[int, whole_number(-_MAX_PRIORITY, most=_MAX_PRIORITY)] = _option(
         0, "Jobs with a higher priority go first."
     )
     seed: Annotated[int, whole_number(0)] = _option(0, "Seed of the search.")
@@ -167,7 +167,7 @@ class JobOptions:
         python="Refuse the model if its activations need more megabytes, in the best order of its kernels.",
     )
 
-    context_tokens: Annotated[int, whole_number(_LEAST_CONTEXT, most=_MOST_CONTEXT)] | None = _option(
+    context_tokens: Annotated[int, whole_number(_MIN_CONTEXT, most=_MAX_CONTEXT)] | None = _option(
         None,
         "How many tokens a language model keeps, its prompt included: a GGUF file; by default 2048, or what it was"
         " trained for if that is less.",
@@ -199,7 +199,7 @@ class TuningOptions(JobOptions):
         python="llvm (this CPU), cuda, simulated, the NAME of a section devices.NAME of autotune.toml, or JSON.",
     )
     name: str | None = _option(None, "Name of the job; by default that of the file.")
-    trials: Annotated[int, whole_number(1, most=_MOST_TRIALS)] | Literal["auto"] | None = _option(
+    trials: Annotated[int, whole_number(1, most=_MAX_TRIALS)] | Literal["auto"] | None = _option(
         None,
         "How many trials to spend. auto: until more would gain little. By default as in autotune.toml.",
         metavar="N|auto",

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _LARGEST = 2**63 - 1
-_MOST_SHOWN = 200  # characters of a wrong value
+_MAX_SHOWN = 200  # characters of a wrong value
 LAST_MOMENT = 1e11  # in the year 5138
 _MOST = 10**9  # seconds are 31 years; to wait for longer is an error of the operating system
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
@@ -259,7 +259,7 @@ def _shown(value: object) -> str:
         shown = repr(value)
     except ValueError:  # Python refuses to write a long number
         return "a number of too many digits"
-    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
 
 
 def _bound(meta: Meta | None, value: float) -> str:

@@ -14,18 +14,18 @@ from autotune import schema
 from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, clipped, disk_problem
 from autotune.regular_file import read_regular
 
-__all__ = ["MOST_BYTES", "line_of", "name_lines", "parse", "read_tables", "section"]
+__all__ = ["MAX_BYTES", "line_of", "name_lines", "parse", "read_tables", "section"]
 
 T = TypeVar("T")
 
-MOST_BYTES = 2 << 20  # of a file that people write
-_LONGEST_KEY = 60  # characters that are shown of it
+MAX_BYTES = 2 << 20  # of a file that people write
+_MAX_KEY_LENGTH = 60  # characters that are shown of it
 _LONG_NUMBER = re.compile(rb"[0-9][0-9_]{4199,}")
 # What begins, ends or hides a bracket or the end of a line.
 _TOKEN = re.compile(
     r'''"""(?:\\.|[^\\])*?"""+|\'{3}.*?\'{3,}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*|[][{}\n]''', re.DOTALL
 )
-_MOST_BITS = 14_000  # of a number that Python reads and writes: it has at most 4,300 digits
+_MAX_BITS = 14_000  # of a number that Python reads and writes: it has at most 4,300 digits
 _TOO_LARGE = "a whole number of more than 4,200 digits"
 
 
@@ -76,9 +76,9 @@ def _check_numbers(value: object, keys: tuple[str | int, ...] = ()) -> None:
     Raises:
         InvalidData: One is too long. `keys` lead to it.
     """
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         name = next((key for key in reversed(keys) if isinstance(key, str)), "")
-        raise InvalidData(f"{name[:_LONGEST_KEY]!r} has {_TOO_LARGE}", keys)
+        raise InvalidData(f"{name[:_MAX_KEY_LENGTH]!r} has {_TOO_LARGE}", keys)
     if isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             _check_numbers(part, (*keys, key))
@@ -104,7 +104,7 @@ def read_tables(
         DiskProblem: The file cannot be read.
     """
     try:
-        data = read_regular(path, MOST_BYTES)
+        data = read_regular(path, MAX_BYTES)
     except OSError as error:
         raise disk_problem("read", path, error) from error
     document, text = parse(path, data)
@@ -121,7 +121,7 @@ def _words(name: str, error: InvalidData) -> str:
     *parents, key = error.keys
     place = section(parents) if isinstance(key, str) and parents else name
     if isinstance(error, UnknownKey):
-        return f"unknown key {str(key)[:_LONGEST_KEY]!r} in {place}; there are {', '.join(error.known)}"
+        return f"unknown key {str(key)[:_MAX_KEY_LENGTH]!r} in {place}; there are {', '.join(error.known)}"
     subject = f"entry {key + 1} of {parents[-1]!r}" if isinstance(key, int) else repr(key)
     return f"{subject} in {place} must be {error.expected}, not {error.found}"
 
@@ -146,7 +146,7 @@ def name_lines(path: Path, text: str, words: Callable[[InvalidData], str]) -> It
 
 def section(keys: Sequence[str | int]) -> str:
     """Return the header of the section that keys lead to, such as `[machine.devices]`. Indices are left out."""
-    return f"[{'.'.join(key[:_LONGEST_KEY] for key in keys if isinstance(key, str))}]"
+    return f"[{'.'.join(key[:_MAX_KEY_LENGTH] for key in keys if isinstance(key, str))}]"
 
 
 def line_of(text: str, keys: Sequence[str | int]) -> int:

@@ -24,7 +24,7 @@ from autotune.tvm_backend.export.folder import read_report
 from autotune.tvm_backend.export.loadable import REPORT, Compiled
 from autotune.tvm_backend.export.writing.files import LIBRARY
 
-_MOST_FOLDERS = 1000  # beside a model that are looked at
+_MAX_FOLDERS = 1000  # beside a model that are looked at
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _beside(folder: Path | None) -> Iterator[Path]:
     if folder is None:
         return
     with suppress(OSError), os.scandir(folder) as entries:
-        for _, entry in zip(range(_MOST_FOLDERS), entries, strict=False):
+        for _, entry in zip(range(_MAX_FOLDERS), entries, strict=False):
             if entry.is_dir() and os.path.exists(os.path.join(entry.path, REPORT)):
                 yield Path(entry.path)
     if (folder / REPORT).exists():

@@ -25,9 +25,9 @@ from autotune.strategies.space import Configuration, Indices, Knob
 __all__ = ["Combinations"]
 
 # Combinations that are listed at most, rows of a partial list, and numbers in either.
-_MOST_LISTED = 1 << 20
-_MOST_PARTIAL = 1 << 22
-_MOST_NUMBERS = 1 << 26  # 512 MiB
+_MAX_LISTED = 1 << 20
+_MAX_PARTIAL = 1 << 22
+_MAX_NUMBERS = 1 << 26  # 512 MiB
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class Combinations:
         """Return all combinations, [n, knobs]; None where they are too many."""
         names = list(self.definition.parameters)
         waiting = list(self._expressions)
-        if not waiting and self.total > min(_MOST_LISTED, _MOST_NUMBERS // (len(names) + 1)):
+        if not waiting and self.total > min(_MAX_LISTED, _MAX_NUMBERS // (len(names) + 1)):
             return None  # as the loop would find in the end
         rows = np.zeros((1, 1), dtype=np.int64)
         for count, name in enumerate(names, start=1):
             size = len(self.definition.parameters[name])
-            if len(rows) * size > _MOST_PARTIAL or len(rows) * size * (count + 1) > _MOST_NUMBERS:
+            if len(rows) * size > _MAX_PARTIAL or len(rows) * size * (count + 1) > _MAX_NUMBERS:
                 return None
             rows = np.concatenate([np.repeat(rows, size, axis=0), np.tile(np.arange(size), len(rows))[:, None]], axis=1)
             bound = set(names[:count])
@@ -118,7 +118,7 @@ class Combinations:
             for expression in ready:
                 columns = {name: self._columns[name][rows[:, 1 + names.index(name)]] for name in expression.names}
                 rows = rows[expression.holds(columns)] if len(rows) else rows
-        return rows if len(rows) <= _MOST_LISTED else None
+        return rows if len(rows) <= _MAX_LISTED else None
 
     def values(self, configuration: Configuration) -> Values:
         """Return the value of each parameter in a configuration."""

@@ -41,10 +41,10 @@ Parameters = dict[str, tuple[Annotated[Value, titled("a number, a text, true or 
 Megabytes = Annotated[int, whole_number(1, most=10**7)]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_MOST_PARAMETERS = 256
-_MOST_VALUES = 10_000
-_MOST_RESTRICTIONS = 256
-_LONGEST_TEXT = 4096
+_MAX_PARAMETERS = 256
+_MAX_VALUES = 10_000
+_MAX_RESTRICTIONS = 256
+_MAX_TEXT_LENGTH = 4096
 _LARGEST = 2**53  # which a floating-point number has exactly, as do JSON and NumPy
 
 
@@ -188,8 +188,8 @@ class Definition:
             InvalidData: Something is wrong. `keys` lead to it.
         """
         _check_parameters(self.parameters)
-        if len(self.restrictions) > _MOST_RESTRICTIONS:
-            raise InvalidData(f"there are more than {_MOST_RESTRICTIONS} restrictions", ("restrictions",))
+        if len(self.restrictions) > _MAX_RESTRICTIONS:
+            raise InvalidData(f"there are more than {_MAX_RESTRICTIONS} restrictions", ("restrictions",))
         for place, text in enumerate(self.restrictions):
             _check_restriction(text, self.parameters, ("restrictions", place))
         for name, command in self.commands.items():
@@ -204,14 +204,14 @@ class Definition:
 
 
 def _check_parameters(parameters: Mapping[str, tuple[Value, ...]]) -> None:
-    if not 0 < len(parameters) <= _MOST_PARAMETERS:
-        raise InvalidData(f"[parameters] needs from 1 to {_MOST_PARAMETERS} parameters", ("parameters",))
+    if not 0 < len(parameters) <= _MAX_PARAMETERS:
+        raise InvalidData(f"[parameters] needs from 1 to {_MAX_PARAMETERS} parameters", ("parameters",))
     for name, values in parameters.items():
         keys = ("parameters", name)
         if not _NAME.fullmatch(name) or keyword.iskeyword(name):
             raise InvalidData(f"{name!r} is no name for a parameter; use letters, digits and underscores", keys)
-        if not 0 < len(values) <= _MOST_VALUES:
-            raise InvalidData(f"{name!r} has {len(values)} values; give it from 1 to {_MOST_VALUES}", keys)
+        if not 0 < len(values) <= _MAX_VALUES:
+            raise InvalidData(f"{name!r} has {len(values)} values; give it from 1 to {_MAX_VALUES}", keys)
         for value in values:
             _check_value(name, value, keys)
         if len({(isinstance(value, str), value) for value in values}) < len(values):
@@ -220,7 +220,7 @@ def _check_parameters(parameters: Mapping[str, tuple[Value, ...]]) -> None:
 
 def _check_value(name: str, value: Value, keys: tuple[str, ...]) -> None:
     if isinstance(value, str):
-        if not is_text(value) or len(value) > _LONGEST_TEXT:
+        if not is_text(value) or len(value) > _MAX_TEXT_LENGTH:
             raise InvalidData(
                 f"{name!r} has a text with a null character, of more than 4096 characters or not Unicode", keys
             )

@@ -25,7 +25,7 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 _LONGEST = 4096
 _LARGEST = 2.0**62
-_MOST_EXPONENT = 64
+_MAX_EXPONENT = 64
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -194,8 +194,8 @@ def _arithmetic(sign: ast.operator, left: Any, right: Any) -> Any:
     left = _number(left)
     right = _number(right)
     compute = _ARITHMETIC[type(sign)]
-    if isinstance(sign, ast.Pow) and np.any((right < 0) | (right > _MOST_EXPONENT)):
-        raise InvalidData(f"an exponent must be from 0 to {_MOST_EXPONENT}")
+    if isinstance(sign, ast.Pow) and np.any((right < 0) | (right > _MAX_EXPONENT)):
+        raise InvalidData(f"an exponent must be from 0 to {_MAX_EXPONENT}")
     real = right.astype(np.float64)
     if isinstance(sign, _DIVISIONS):
         real = np.where(real == 0, np.nan, real)

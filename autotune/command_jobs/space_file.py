@@ -24,15 +24,15 @@ from autotune.metric import Metric
 from autotune.regular_file import open_regular, read_regular
 from autotune.storage import formats
 from autotune.storage.paths import FILES
-from autotune.toml_file import MOST_BYTES, read_tables
+from autotune.toml_file import MAX_BYTES, read_tables
 
 __all__ = ["SpaceFile", "read_space"]
 
 _COMMANDS = "Autotune"  # the object of a file in T1 that has the rest of what a SPACE.toml has
 _PATH = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]*(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
-_MOST_FILES = 1000
-_LONGEST_PATH = 240  # characters
-_MOST_FILES_BYTES = 1 << 30
+_MAX_FILES = 1000
+_MAX_PATH_LENGTH = 240  # characters
+_MAX_FILES_BYTES = 1 << 30
 _CHUNK = 1 << 20
 
 
@@ -82,8 +82,8 @@ def _check_size(path: Path) -> None:
     try:
         if not path.is_file():
             raise BadInput(f"{path} is no file" if path.exists() else f"there is no file {path}")
-        if path.stat().st_size > MOST_BYTES:
-            raise BadInput(f"{path} is larger than {MOST_BYTES >> 20} MiB; a space file has a few lines")
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"{path} is larger than {MAX_BYTES >> 20} MiB; a space file has a few lines")
     except OSError as error:
         raise disk_problem("read", path, error) from error
 
@@ -127,7 +127,7 @@ def _space_of(path: Path) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        document = schema.parsed_json(read_regular(path, MOST_BYTES))
+        document = schema.parsed_json(read_regular(path, MAX_BYTES))
     except OSError as error:
         raise disk_problem("read", path, error) from error
     except InvalidData as error:
@@ -147,12 +147,12 @@ def _definition(space: SpaceFile, folder: Path) -> Definition:
 
 
 def _files(folder: Path, names: Mapping[str, None]) -> dict[str, File]:
-    if len(names) > _MOST_FILES:
-        raise InvalidData(f"there are more than {_MOST_FILES} files", ("files",))
+    if len(names) > _MAX_FILES:
+        raise InvalidData(f"there are more than {_MAX_FILES} files", ("files",))
     files: dict[str, File] = {}
-    left = _MOST_FILES_BYTES
+    left = _MAX_FILES_BYTES
     for name in names:
-        if len(name) > _LONGEST_PATH or not _PATH.fullmatch(name):
+        if len(name) > _MAX_PATH_LENGTH or not _PATH.fullmatch(name):
             raise InvalidData(f"{name[:60]!r} is no path below the folder of the space file", ("files",))
         files[name] = _file(folder / name)
         left -= files[name].size
@@ -165,7 +165,7 @@ def _file(path: Path) -> File:
     try:
         if not path.is_file():
             raise InvalidData(f"{path} is no file" if path.exists() else f"there is no file {path}", ("files",))
-        if path.stat().st_size > _MOST_FILES_BYTES:
+        if path.stat().st_size > _MAX_FILES_BYTES:
             raise InvalidData(f"{path} is larger than 1 GiB", ("files",))
         whole = hashlib.sha256()
         size = 0

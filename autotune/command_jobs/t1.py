@@ -21,7 +21,7 @@ from autotune.errors import InvalidData
 
 __all__ = ["configuration_space"]
 
-_MOST_VALUES = 10_000
+_MAX_VALUES = 10_000
 _SHOWN = 60  # characters of what is refused
 _CASTS: dict[str, Callable[[Any], Any]] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}
 
@@ -126,6 +126,6 @@ def _whole(node: ast.expr) -> int:
 
 
 def _limited(values: Sequence[Any]) -> Sequence[Any]:
-    if len(values) > _MOST_VALUES:
-        raise InvalidData(f"there are more than {_MOST_VALUES}")
+    if len(values) > _MAX_VALUES:
+        raise InvalidData(f"there are more than {_MAX_VALUES}")
     return values

@@ -31,7 +31,7 @@ from autotune.storage.quantisation import Quantisation
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
 from autotune.workers import oneshot
 
-_MOST_UNUSED = 10  # trials that are named in the end; the report has all of them
+_MAX_UNUSED = 10  # trials that are named in the end; the report has all of them
 _SUFFIXES = {
     "torch": "pt2",
     "litert": "tflite",
@@ -236,7 +236,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         *map(_choice, report.get("choices", [])),
         *([_loading(report)] if "load_ms" in report else []),
         *([_activations(report["activations"])] if report.get("activations") else []),
-        *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MOST_UNUSED]),
+        *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MAX_UNUSED]),
         f"wrote {output}: model.so, report.json, run.py"
         + (", cpp/" if report["target"]["kind"] == "llvm" and not report.get("board") else "")
         + (", source/" if report.get("source") else ""),

@@ -28,7 +28,7 @@ _LEFT = 90
 _ROW = 14
 _TOP = 44
 # A chart of a thousand devices would be too large to look at.
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 _TICKS = 8
 _DOTS = 100  # an inch
 
@@ -73,7 +73,7 @@ def svg(results: Sequence[SimulationResult]) -> str:
     lines = list[str]()
     top = 0
     for result in results:
-        rows = _rows(result.spans)[:_MOST_ROWS]
+        rows = _rows(result.spans)[:_MAX_ROWS]
         lines.append(f'<g transform="translate(0 {top})">{_chart(_title(result), result.spans, rows, longest)}</g>')
         top += _TOP + _ROW * len(rows) + 24
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" font-family="sans-serif"'
@@ -85,7 +85,7 @@ def png(results: Sequence[SimulationResult]) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    rows = [_rows(result.spans)[:_MOST_ROWS] for result in results]
+    rows = [_rows(result.spans)[:_MAX_ROWS] for result in results]
     heights = [_TOP + _ROW * len(names) for names in rows]
     figure = Figure(figsize=(_WIDTH / _DOTS, sum(heights) * 1.3 / _DOTS), dpi=_DOTS, layout="constrained")
     charts = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
@@ -118,7 +118,7 @@ def _title(result: SimulationResult) -> str:
 
 def timeline(spans: Sequence[Span], label: str = "seconds") -> str:
     """Return a chart of stages as an element of a web page, which scales it and sets its text colour."""
-    rows = _rows(spans)[:_MOST_ROWS]
+    rows = _rows(spans)[:_MAX_ROWS]
     longest = max((span.end for span in spans), default=0.0) or 1.0
     height = _TOP + _ROW * len(rows) + 4
     chart = _chart(f"stages over {label}", spans, rows, longest)

@@ -37,7 +37,7 @@ REQUEST_DONE: dict[ControlVerb, str] = {
     "retry": "to be retried",
 }
 _FOLDED = ("NAME", "WHY")  # a table that fits the terminal folds no other column
-_SHORTEST_NAME = 12
+_MIN_NAME_LENGTH = 12
 # What a sentence gets where there is little room; the rest of it is folded.
 _SENTENCE = 24
 _NARROWEST = 8  # columns of names and sentences that are folded to less are no longer read
@@ -339,7 +339,7 @@ class Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
         """Yield the table for this console, or its rows one below the other."""
-        spare = max(0, self._longest - _SHORTEST_NAME)
+        spare = max(0, self._longest - _MIN_NAME_LENGTH)
         for build in self._builds:
             excess = self._excess(build, _SENTENCE, console, options)
             if excess <= spare:
@@ -349,7 +349,7 @@ class Fitted:
         elif not excess or self._verbose:
             yield build(self._longest)
         else:
-            yield build(max(_SHORTEST_NAME, self._longest - excess))
+            yield build(max(_MIN_NAME_LENGTH, self._longest - excess))
 
     def _excess(self, build: Callable[[int], Table], sentence: int, console: Console, options: ConsoleOptions) -> int:
         """Return how much too wide a table with whole names is whose sentences are folded to so many characters."""

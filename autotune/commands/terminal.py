@@ -19,7 +19,7 @@ OneJob = Annotated[str, typer.Argument(metavar="JOB", help="A number, a name or 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AnyJobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help=JOBS_HELP)]
 _FILE_WIDTH = 200  # columns of a table in a file or a pipe, which has no screen to fit on
-_LEAST_WIDTH = 72  # on a narrower screen whole columns would vanish; lines that go on in the next row do not
+_MIN_WIDTH = 72  # on a narrower screen whole columns would vanish; lines that go on in the next row do not
 
 
 def workspace_of(context: typer.Context) -> Workspace:
@@ -49,7 +49,7 @@ def show(*renderables: Any, fitted: bool = False) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    console.width = console.width if fitted else max(console.width, _LEAST_WIDTH)
+    console.width = console.width if fitted else max(console.width, _MIN_WIDTH)
     for item in renderables:
         console.print(item)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 _LOG = logging.getLogger("autotune.daemon")
 _FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 10.0
+_MAX_PAUSE_S = 10.0
 
 
 class DaemonClock:
@@ -62,7 +62,7 @@ class Pause:
             _LOG.error("paused: %s", trouble)
         self.trouble = trouble
         if not self.on:
-            self._until = self.clock.monotonic() + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self._times)
+            self._until = self.clock.monotonic() + min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2**self._times)
             self._times = min(self._times + 1, 10)
 
     def end(self) -> bool:

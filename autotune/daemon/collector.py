@@ -28,7 +28,7 @@ from autotune.storage.paths import Workspace
 _LOG = logging.getLogger("autotune.daemon")
 _SAVE_EVERY_S = 30.0
 # How many tasks are kept for each kind of stage and device. The file then has a few hundred kilobytes.
-_MOST_TASKS = 2000
+_MAX_TASKS = 2000
 
 
 @dataclass
@@ -74,7 +74,7 @@ class StageTimes:
             return
         self._saved_at = now
         try:
-            means = self.estimates.lasting(_MOST_TASKS).to_json()["means"]
+            means = self.estimates.lasting(_MAX_TASKS).to_json()["means"]
             formats.write(self.workspace.estimates, EstimatesFile(tuple(means)))
             self._new = False
         except AutotuneError as error:

@@ -23,7 +23,7 @@ from autotune.storage.daemon_info import DeviceAside
 from autotune.workers.stage_runner import StageRunner
 
 _LOG = logging.getLogger("autotune.daemon")
-_LONGEST_S = 600.0
+_MAX_S = 600.0
 # A daemon that drains the queue waits for boards that have failed less often than this in a row.
 _TRIES = 3
 
@@ -51,7 +51,7 @@ class DevicesAside:
         """Do without a board for a while: longer each time that it fails, up to ten minutes."""
         before = self._boards.get(device)
         tries = 1 if before is None else before.tries + 1
-        pause_s = min(self.config.boards[Board.section_of(device_kind(device))].retry_s * 2 ** (tries - 1), _LONGEST_S)
+        pause_s = min(self.config.boards[Board.section_of(device_kind(device))].retry_s * 2 ** (tries - 1), _MAX_S)
         self._boards[device] = _Board(reason, self.clock.monotonic() + pause_s, tries)
         self._show()
         _LOG.warning("%s is set aside for %.0f s: %s", device, pause_s, reason)

@@ -22,7 +22,7 @@ _MAGIC = 0x2F271
 _REQUEST = 4
 _SUMMARY = 6
 _SUCCESS = 0
-_MOST_BYTES = 2**24
+_MAX_BYTES = 2**24
 _ANSWER_S = 5.0
 
 
@@ -125,7 +125,7 @@ def _ask(connection: socket.socket, message: list[Any]) -> Any:
     data = json.dumps(message).encode()
     connection.sendall(struct.pack("<i", len(data)) + data)
     (length,) = struct.unpack("<i", _receive(connection, 4))
-    if not 0 < length <= _MOST_BYTES:
+    if not 0 < length <= _MAX_BYTES:
         raise ValueError(length)
     return json.loads(_receive(connection, length))
 

@@ -25,13 +25,13 @@ _PRIORS: dict[Kind, float] = {
 }
 _PER_CANDIDATE = ("build", "measure")
 # The least weight of the newest value, so that a mean follows a machine that has become slower.
-_LEAST_SHARE = 0.1
+_MIN_SHARE = 0.1
 # A value further from the mean than this many mean deviations counts as that far away.
 _CLIP = 3.0
 # How many values of all jobs a mean of one job or task is blended with.
 _SHRINKAGE = 1.0
 # How many jobs and tasks to keep per kind of stage and device. Those used last are kept.
-_MOST_SUBJECTS = 4000
+_MAX_SUBJECTS = 4000
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class RunningMean:
             self.value = value
             self.deviation = value / 2
             return
-        share = max(1 / self.count, _LEAST_SHARE)
+        share = max(1 / self.count, _MIN_SHARE)
         off = value - self.value
         reach = _CLIP * self.deviation
         self.value += share * max(-reach, min(reach, off))
@@ -92,7 +92,7 @@ class Estimates:
             mean = means.subjects.pop(subject, None) or RunningMean()
             mean.add(value)
             means.subjects[subject] = mean  # to the end: the order is that of the last use
-        while len(means.subjects) > _MOST_SUBJECTS:
+        while len(means.subjects) > _MAX_SUBJECTS:
             del means.subjects[next(iter(means.subjects))]
 
     def forget(self, subject: str) -> None:

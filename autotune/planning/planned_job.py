@@ -26,7 +26,7 @@ from autotune.reasons import Reason
 
 # The first batch of a task is large enough that building and measuring it takes this many times as long as its search
 # and training.
-_LEAST_BATCH_RATIO = 3.0
+_MIN_BATCH_RATIO = 3.0
 
 
 class _TaskGain(NamedTuple):
@@ -158,7 +158,7 @@ class PlannedJob:
         """Return the smallest batch in which search and training, which it does not lengthen, take a small share."""
         fixed = sum(self.seconds(kind, 1) for kind in ("search", "train"))
         per_candidate = sum(self.seconds(kind, 1) for kind in ("build", "measure"))
-        return math.ceil(_LEAST_BATCH_RATIO * fixed / max(per_candidate, 1e-6))
+        return math.ceil(_MIN_BATCH_RATIO * fixed / max(per_candidate, 1e-6))
 
     def is_open(self, task: int) -> bool:
         """Return whether more trials could still improve a task."""

@@ -15,7 +15,7 @@ from autotune.planning.view import StagePlan
 from autotune.reasons import Reason
 
 # After this many windows the exact end does not matter.
-_MOST_WINDOWS = 400
+_MAX_WINDOWS = 400
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
@@ -48,7 +48,7 @@ class DailyWindow:
     def after(self, now: float, seconds: float, zone: tzinfo | None = None) -> float:
         """Return when the window will have been open for so many seconds from now on."""
         moment = self.opens_at(now, zone)
-        for _ in range(_MOST_WINDOWS):
+        for _ in range(_MAX_WINDOWS):
             closes = self.closes_at(moment, zone)
             if closes is None or seconds <= closes - moment:
                 break

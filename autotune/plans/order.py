@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-_MOST_RUNS = 500_000  # some seconds, for each of the two searches
+_MAX_RUNS = 500_000  # some seconds, for each of the two searches
 _BEAM = 64
 
 
@@ -73,19 +73,19 @@ class Order:
     bound: int
 
 
-def best_order(steps: Steps, most_runs: int = _MOST_RUNS) -> Order:
+def best_order(steps: Steps, max_runs: int = _MAX_RUNS) -> Order:
     """Return an order with the least peak, or a good one with a bound if the search would take too long.
 
     The steps stay in their order if no other is known to be better.
 
     Args:
         steps: The steps.
-        most_runs: After how many tries to run a step the exact search is given up, and how many a quick one may need.
+        max_runs: After how many tries to run a step the exact search is given up, and how many a quick one may need.
     """
     memory = _Memory(steps)
-    exact = _search(memory, most_runs)
+    exact = _search(memory, max_runs)
     bound = exact.peak if isinstance(exact, Order) else exact
-    other = exact.order if isinstance(exact, Order) else _beam(memory, most_runs)
+    other = exact.order if isinstance(exact, Order) else _beam(memory, max_runs)
     peak, order = min((steps.peak(order), order) for order in (tuple(range(memory.count)), other))
     return Order(order, peak, min(bound, peak))
 
@@ -198,7 +198,7 @@ def _bits(numbers: Iterable[int]) -> int:
     return sum(1 << number for number in set(numbers))
 
 
-def _search(memory: _Memory, most_runs: int) -> Order | int:
+def _search(memory: _Memory, max_runs: int) -> Order | int:
     """Return the best order; after so many tries to run a step, only what every order needs at least."""
     start, steps = memory.run_free(_State(0, memory.first, memory.always), memory.always)
     came_from = {start.done: (0, steps)}
@@ -211,7 +211,7 @@ def _search(memory: _Memory, most_runs: int) -> Order | int:
         peak, _, done = heapq.heappop(queue)
         if done == memory.everything:
             return Order(_path(came_from, done), peak, peak)
-        if memory.runs > most_runs:
+        if memory.runs > max_runs:
             break
         if done in closed:
             continue
@@ -241,7 +241,7 @@ def _path(came_from: dict[int, tuple[int, list[int]]], done: int) -> tuple[int, 
 _Path = tuple[int, int, int, int, tuple[int, ...]]  # the peak, what is alive, has run and can run, and in which order
 
 
-def _beam(memory: _Memory, most_runs: int) -> tuple[int, ...]:
+def _beam(memory: _Memory, max_runs: int) -> tuple[int, ...]:
     """Return a good order: of all sets of so many steps, a few of those with the lowest peaks go on.
 
     The more steps can run at a time, the fewer sets go on. Where none could, the steps stay in their order.
@@ -256,7 +256,7 @@ def _beam(memory: _Memory, most_runs: int) -> tuple[int, ...]:
                 path = (max(peak, during), after, more, memory.ready(step, more, ready), (*order, step))
                 following[more] = min(following.get(more, path), path)
         widest = max((path[3].bit_count() for path in following.values()), default=1)
-        width = most_runs // (memory.count * max(widest, 1))
+        width = max_runs // (memory.count * max(widest, 1))
         if width == 0:
             return tuple(range(memory.count))
         paths = heapq.nsmallest(min(_BEAM, width), following.values())

@@ -45,8 +45,8 @@ Layout = Annotated[
     str, described("", r"^NCHW([1-9]|[12][0-9]|3[0-2])c$", "a layout such as NCHW16c, with a block of 1 to 32")
 ]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
-_MOST_THREADS = 1024
-_MOST_BLOCKS = 20_000  # no network comes near to it
+_MAX_THREADS = 1024
+_MAX_BLOCKS = 20_000  # no network comes near to it
 _HEAD = """\
 # The plan of {model}: its kernels in the order in which they run.
 # To change it, edit `operators`, `algorithm`, `layout`, `threads` or `beside`, or move blocks, and give the file to:
@@ -113,7 +113,7 @@ class Block:
     operators: tuple[str, ...]
     algorithm: Algorithm | None = None
     layout: Layout | None = None
-    threads: Annotated[int, whole_number(1, most=_MOST_THREADS)] | None = None
+    threads: Annotated[int, whole_number(1, most=_MAX_THREADS)] | None = None
     beside: bool = False
     facts: BlockFacts | None = None
 
@@ -232,8 +232,8 @@ def _check(plan: Plan) -> None:
     """
     if plan.format != FORMAT:
         raise InvalidData(f"the plan has format {plan.format}; this autotune reads format {FORMAT}", ("format",))
-    if len(plan.blocks) > _MOST_BLOCKS:
-        raise InvalidData(f"the plan has {len(plan.blocks)} blocks; a network has at most {_MOST_BLOCKS}", ("blocks",))
+    if len(plan.blocks) > _MAX_BLOCKS:
+        raise InvalidData(f"the plan has {len(plan.blocks)} blocks; a network has at most {_MAX_BLOCKS}", ("blocks",))
     if plan.blocks and plan.blocks[0].beside:
         raise InvalidData("block 1 has `beside`, but no block is before it", ("blocks", 0, "beside"))
     counts = Counter(name for block in plan.blocks for name in block.operators)

@@ -33,7 +33,7 @@ __all__ = ["CommandLimits", "Finished", "Keeper"]
 
 _PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 _STDERR_BYTES = 4096
-_MOST_DESCRIPTORS = 1 << 16
+_MAX_DESCRIPTORS = 1 << 16
 _CHUNK_BYTES = 65536
 _MOMENT = struct.Struct("d")
 _DRAIN_S = 0.2  # for output that is on its way when a command has ended
@@ -155,7 +155,7 @@ def _serve(requests: int, answers: int) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         os.closerange(3, min(requests, answers))
         os.closerange(min(requests, answers) + 1, max(requests, answers))
-        os.closerange(max(requests, answers) + 1, _MOST_DESCRIPTORS)
+        os.closerange(max(requests, answers) + 1, _MAX_DESCRIPTORS)
         if sys.platform == "linux":
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         reader = MessageReader(requests)

@@ -19,7 +19,7 @@ from autotune.machine.cgroups import memory_limit
 ROOT = Path("/")
 _MIB = 1 << 20
 _SHARED_FRACTION = 0.8  # of the memory; the rest is for the daemon and other programs
-_SMALLEST_SHARE_MIB = 2048
+_MIN_SHARE_MIB = 2048
 _NEAR_LIMIT = 0.75  # of the limit: the allocation that failed may have been large
 
 
@@ -43,7 +43,7 @@ def memory_share(cpus: int, slots: int) -> int:
         cpus: How many CPUs the stage runs on.
         slots: How many CPUs all stages together may use.
     """
-    return max(_SMALLEST_SHARE_MIB, int(_SHARED_FRACTION * memory_bytes() // _MIB * cpus / max(cpus, slots)))
+    return max(_MIN_SHARE_MIB, int(_SHARED_FRACTION * memory_bytes() // _MIB * cpus / max(cpus, slots)))
 
 
 def limit_memory(mib: int) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LIMIT_S = 60.0
 # A problem may pass. Each wait for the next try is four times as long as the one before, up to this number of waits.
 _AGAIN_S = 600.0
-_MOST_WAITS = 8
+_MAX_WAITS = 8
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -130,5 +130,5 @@ def ensure_reference(stage: Stage) -> tuple[Reference | None, float]:
 
 def _is_due(path: Path, tries: int) -> bool:
     """Return whether a reference that could not be made so often is to be tried again."""
-    wait_s: float = _AGAIN_S * 4 ** min(tries - 1, _MOST_WAITS)
+    wait_s: float = _AGAIN_S * 4 ** min(tries - 1, _MAX_WAITS)
     return time.time() - path.stat().st_mtime >= wait_s

@@ -24,7 +24,7 @@ from autotune.storage.formats import Candidate, TaskSpec, Trial, from_json, to_j
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.trial_index import IndexEntry, by_time
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.isa import most_operations
+from autotune.tvm_backend.isa import max_operations
 
 _LOG = logging.getLogger("autotune.stages")
 # A task's first trials are known schedules, up to this number. Of claims for this kind of device so many are tried
@@ -33,7 +33,7 @@ _TRIED_FIRST = 16
 # The best trials of one log from elsewhere that the cost model learns from.
 _LEARNT_FROM = 256
 # What no device does: a call that takes less time, and more operations a second.
-_SHORTEST_US = 0.01
+_MIN_US = 0.01
 _CLOCK_GHZ = 6.5
 _GPU_GFLOPS = 2e7
 
@@ -175,9 +175,9 @@ def _possible(stage: StageContext, task: TaskSpec, claims: tuple[IndexEntry, ...
 
 def _least_us(stage: StageContext, task: TaskSpec) -> float:
     """Return a time that no kernel of a task undercuts on a device of the job's kind."""
-    cpu_gflops = most_operations(cpu_flags()) * _CLOCK_GHZ * int(stage.spec.target.get("num-cores", 1))
+    cpu_gflops = max_operations(cpu_flags()) * _CLOCK_GHZ * int(stage.spec.target.get("num-cores", 1))
     gflops = cpu_gflops if stage.spec.target_kind == "llvm" else _GPU_GFLOPS
-    return max(_SHORTEST_US, task.gflop / gflops * 1e6)
+    return max(_MIN_US, task.gflop / gflops * 1e6)
 
 
 def _timed(log: TuningLog) -> tuple[IndexEntry, ...]:

@@ -22,7 +22,7 @@ from autotune.storage.trees import discard_tree
 
 # What is built for a candidate may be gone so many times while it is measured, until that is its failure.
 _LOSSES = 3
-_LONGEST_WHY = 160  # characters
+_MAX_WHY_LENGTH = 160  # characters
 
 
 @dataclass
@@ -117,7 +117,9 @@ def run(stage: Stage) -> dict[str, Any]:
         "best_us": min(timed, default=None),
     }
     if trials and not timed:
-        counts["why"] = clipped(next(trial.failure.reason for trial in reversed(trials) if trial.failure), _LONGEST_WHY)
+        counts["why"] = clipped(
+            next(trial.failure.reason for trial in reversed(trials) if trial.failure), _MAX_WHY_LENGTH
+        )
     return {**counts, **session.summary([trial for trial in trials if trial.disturbed])}
 
 

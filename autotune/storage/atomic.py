@@ -46,9 +46,9 @@ __all__ = [
 _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 LEFTOVER_AGE_S = 3600.0
-_MOST_JSON_BYTES = 2**28  # a spec has some 100 KB, a stage file of 64 candidates a megabyte
+_MAX_JSON_BYTES = 2**28  # a spec has some 100 KB, a stage file of 64 candidates a megabyte
 # Formats that grow with the number of jobs or tasks only, and that `status` and the daemon read again and again.
-_MOST_SMALL_BYTES = 2**22
+_MAX_SMALL_BYTES = 2**22
 _SMALL = ("autotune-state", "autotune-control", "autotune-daemon", "autotune-attendance", "autotune-last-id")
 
 
@@ -137,7 +137,7 @@ def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[
         NewerFormat: Its version is above `version`.
         DiskProblem: It cannot be read.
     """
-    content = _load(path, _MOST_SMALL_BYTES if kind in _SMALL else _MOST_JSON_BYTES)
+    content = _load(path, _MAX_SMALL_BYTES if kind in _SMALL else _MAX_JSON_BYTES)
     written_kind = content.pop("format", None)
     written_version = content.pop("version", None)
     if written_kind != kind:

@@ -45,7 +45,7 @@ class ShapeBinding:
 # What decides whether a library is right: the runtime of the model; where that is far from itself, the same weights in
 # float32, or what the model chooses by; or nothing, on random inputs.
 VerifiedBy = Literal["runtime", "float32", "choices", "nothing"]
-MOST_OWN_ERROR = 0.05  # of a model whose outputs can be verified: another runtime may be as far from its own
+MAX_OWN_ERROR = 0.05  # of a model whose outputs can be verified: another runtime may be as far from its own
 
 
 @dataclass(frozen=True)

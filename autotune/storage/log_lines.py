@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 Record = dict[str, Any]
 
 _CHECKSUM_LENGTH = 8
-_LONGEST_LINE = 2**24  # of bytes; a trial has some 10,000. A longer line is damaged
+_MAX_LINE_LENGTH = 2**24  # of bytes; a trial has some 10,000. A longer line is damaged
 
 
 class Position(NamedTuple):
@@ -30,12 +30,12 @@ START = Position()
 def split_lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines from here on, each with whether it is sound. An unsound line at the very end is incomplete."""
     doubtful = b""
-    for line in iter(partial(file.readline, _LONGEST_LINE), b""):
+    for line in iter(partial(file.readline, _MAX_LINE_LENGTH), b""):
         if doubtful:
             yield doubtful, False
             doubtful = b""
         whole = line.endswith(b"\n")
-        if not whole and len(line) < _LONGEST_LINE:
+        if not whole and len(line) < _MAX_LINE_LENGTH:
             return
         if whole and is_sound(line):
             yield line, True

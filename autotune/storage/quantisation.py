@@ -89,9 +89,9 @@ class Quantisation:
             return 1 - self.agreement
         return self.right_before - self.right
 
-    def within(self, most_drop: float) -> bool:
+    def within(self, max_drop: float) -> bool:
         """Return whether the drop is no more than this."""
-        return self.drop <= most_drop
+        return self.drop <= max_drop
 
     def text(self) -> str:
         """Return it as a part of a sentence."""

@@ -40,7 +40,7 @@ _BODY = struct.Struct("<16sddqQIIIIQq")
 _CHAIN = struct.Struct("<I")
 _ROW = struct.Struct(_BODY.format + "I")
 _DISTURBED = 2
-_LONGEST_HASH = 16
+_MAX_HASH_LENGTH = 16
 
 
 class IndexEntry(NamedTuple):
@@ -239,7 +239,7 @@ def _rows(entries: Iterable[IndexEntry], seal: Seal, state: int) -> bytes:
 
 def _body(entry: IndexEntry, seal: Seal) -> bytes:
     hash = entry.hash.encode("ascii")
-    if len(hash) > _LONGEST_HASH or b"\0" in hash:
+    if len(hash) > _MAX_HASH_LENGTH or b"\0" in hash:
         raise ValueError("the hash does not fit a row")
     flags = _DISTURBED * entry.disturbed
     middle = math.nan if entry.median_us is None else entry.median_us

@@ -30,13 +30,13 @@ _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _HASH = re.compile(r"[0-9a-f]{16}")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a file may hold at most: its reader takes minutes then, and no memory to speak of.
-_MOST_TRIALS = 500_000
-_MOST_LOGS = 20_000
-_MOST_BYTES = 1 << 32
-_LONGEST_LINE = 1 << 22
+_MAX_TRIALS = 500_000
+_MAX_LOGS = 20_000
+_MAX_BYTES = 1 << 32
+_MAX_LINE_LENGTH = 1 << 22
 _AT_ONCE = 1000  # trials
-_LONGEST_JOB = 4096
-_LONGEST_TEXT = 200  # about a kind of device
+_MAX_JOB_LENGTH = 4096
+_MAX_TEXT_LENGTH = 200  # about a kind of device
 
 CheckTrace = Callable[[Any], None]
 
@@ -135,8 +135,8 @@ class _Reader:
             head = self._head(record["log"])
             count += 1
             total += head.count
-            if total > _MOST_TRIALS or count > _MOST_LOGS:
-                bounds = f"{_MOST_TRIALS} trials or {_MOST_LOGS} tasks"
+            if total > _MAX_TRIALS or count > _MAX_LOGS:
+                bounds = f"{_MAX_TRIALS} trials or {_MAX_LOGS} tasks"
                 raise self._damaged(f"it holds more than {bounds}; export some jobs at a time")
             yield from self._log(head)
         if record != {"end": {"logs": count, "trials": total}}:
@@ -176,13 +176,13 @@ class _Reader:
         return trial
 
     def _next(self) -> Record:
-        line = self._file.readline(_LONGEST_LINE)
+        line = self._file.readline(_MAX_LINE_LENGTH)
         self._line += 1
         self._bytes += len(line)
         if not line:
             raise self._damaged("the file ends here")
-        if self._bytes > _MOST_BYTES:
-            raise self._damaged(f"it holds more than {_MOST_BYTES >> 30} GiB; export some jobs at a time")
+        if self._bytes > _MAX_BYTES:
+            raise self._damaged(f"it holds more than {_MAX_BYTES >> 30} GiB; export some jobs at a time")
         record = decode_line(line)
         if record is None:
             raise self._damaged("the line is not whole")
@@ -214,7 +214,7 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, (*value, *value.values())))
     if isinstance(value, list):
         return all(map(_is_plain, value))
-    return not isinstance(value, str) or (len(value) <= _LONGEST_TEXT and value.isprintable())
+    return not isinstance(value, str) or (len(value) <= _MAX_TEXT_LENGTH and value.isprintable())
 
 
 def check_trial(trial: Trial, check_trace: CheckTrace) -> None:
@@ -228,7 +228,9 @@ def check_trial(trial: Trial, check_trace: CheckTrace) -> None:
         raise InvalidData(f"{trial.hash[:80]!r} is not the hash of a candidate")
     if bool(times) == (trial.failure is not None) or not all(0 < time < math.inf for time in times):
         raise InvalidData(f"the times of candidate {trial.hash} are not times")
-    if not (math.isfinite(trial.at) and trial.round >= 0 and trial.job.isprintable() and len(trial.job) < _LONGEST_JOB):
+    if not (
+        math.isfinite(trial.at) and trial.round >= 0 and trial.job.isprintable() and len(trial.job) < _MAX_JOB_LENGTH
+    ):
         raise InvalidData(f"the origin of candidate {trial.hash} is not one")
     try:
         if not _is_combination(trial.trace):

@@ -20,9 +20,9 @@ Allows = Callable[[Indices], npt.NDArray[np.bool_]]
 _DRAWS = 64
 _STEPS = 8
 # Combinations of indices whose places are kept in an array.
-_MOST_DENSE = 1 << 22
+_MAX_DENSE = 1 << 22
 # Numbers in a list of configurations of which all neighbours are kept.
-_MOST_IN_LINES = 1 << 20
+_MAX_IN_LINES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class RestrictedSpace(Space):
 
     @cached_property
     def _lines(self) -> Lines | None:
-        short = self.table is not None and 0 < self.table.size <= _MOST_IN_LINES
+        short = self.table is not None and 0 < self.table.size <= _MAX_IN_LINES
         return Lines(self.table) if short and self.table is not None else None
 
 
@@ -151,7 +151,7 @@ class Table:
         self._rows = rows
         self._sizes = rows.max(axis=0, initial=0) + 1
         span = math.prod(self._sizes.tolist())
-        self._dense = span <= _MOST_DENSE
+        self._dense = span <= _MAX_DENSE
         if self._dense:
             self._weights = (span // np.cumprod(self._sizes)).astype(np.uint64)
             self._places = np.full(span, -1, dtype=np.int64)

@@ -111,11 +111,11 @@ class StrategyContract:
 
     Attributes:
         strategy: The class that is tested.
-        most_validated: Configurations that it may have validated for each one that it proposes.
+        max_validated: Configurations that it may have validated for each one that it proposes.
     """
 
     strategy: ClassVar[type[Strategy]]
-    most_validated: ClassVar[int] = 12
+    max_validated: ClassVar[int] = 12
 
     def propose(self, view: View, sampler: str, count: int = 8, seed: int = 1) -> list[Configuration]:
         """Return the batch that the strategy proposes, as the search stage asks for it."""
@@ -215,7 +215,7 @@ class StrategyContract:
         task = self.landscape()
         trials: Sequence[Measured] = self.trials(task)
         batch = self.propose(task.view(trials), sampler)
-        assert len(set(task.validated)) <= self.most_validated * len(batch)
+        assert len(set(task.validated)) <= self.max_validated * len(batch)
 
     def test_it_counts_its_steps(self, sampler: str) -> None:
         task = self.landscape()

@@ -18,7 +18,7 @@ from tvm.s_tir import SBlock, TensorIntrin
 
 from autotune.errors import DamagedFile
 from autotune.tvm_backend.cuda.tf32 import ALLOWED
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import IRModule, PlainTrace, PrimExpr, PrimFunc, Stmt
 
 # Operators that compute a value of their operands. All others touch memory, name a function, or bring code along.
@@ -39,7 +39,7 @@ _LOWERED = re.compile(
     r'|tirx\.atomic_add|tirx\.tvm_storage_sync "(shared|global)"'
 )
 _OPENS_SCOPE = frozenset({"thread_extent", "pragma_scope"})
-_OURS = (MOST_THREADS, ALLOWED)  # whose value is a number
+_OURS = (MAX_THREADS, ALLOWED)  # whose value is a number
 _ATTRIBUTES = frozenset(
     {"global_symbol", "op_pattern", "s_tir", "tirx.noalias", "tirx.is_scheduled", "layout_free_buffers", *_OURS}
 )

@@ -12,8 +12,8 @@ import json
 import re
 from typing import Any
 
-_MOST_NODES = 2048  # of a map; those of tensor cores have 32
-_LARGEST_SIZE = 1024  # of a map written out, in nodes
+_MAX_NODES = 2048  # of a map; those of tensor cores have 32
+_MAX_SIZE = 1024  # of a map written out, in nodes
 _LARGEST = 2**62
 _NAME = re.compile(r"[\w.]{1,200}")
 _VARIABLE = re.compile(r"v[0-9]{1,9}")
@@ -72,7 +72,7 @@ def _holds(graph: Any) -> bool:
         return False
     nodes = graph.get("nodes")
     metadata = graph.get("metadata") or {}
-    if not isinstance(nodes, list) or len(nodes) > _MOST_NODES or not set(metadata) <= {"tvm_version"}:
+    if not isinstance(nodes, list) or len(nodes) > _MAX_NODES or not set(metadata) <= {"tvm_version"}:
         return False
     reader = _Reader(nodes)
     return reader.reads_all() and reader.refers(graph.get("root_index"), frozenset({"tirx.IndexMap"}))
@@ -104,7 +104,7 @@ class _Reader:
         size = 1 + sum(self._sizes[position] for position in _operands(kind, data))
         self._sizes.append(size)
         self._divides.append(self._may_divide(kind, data))
-        return size <= _LARGEST_SIZE
+        return size <= _MAX_SIZE
 
     def _is_of(self, kind: str, data: Any) -> bool:
         match kind:

@@ -48,10 +48,10 @@ def check_graph(text: str) -> None:
 
 Check = Callable[[Any], bool]
 
-_MOST_INSTRUCTIONS = 20_000  # a trace of MetaSchedule has some hundred
-_MOST_ITEMS = 1024  # of any other list
-_MOST_TILES = 64  # of a loop
-_MOST_LOOPS = 256  # of a nest; what TVM does with one takes as many calls inside each other
+_MAX_INSTRUCTIONS = 20_000  # a trace of MetaSchedule has some hundred
+_MAX_ITEMS = 1024  # of any other list
+_MAX_TILES = 64  # of a loop
+_MAX_LOOPS = 256  # of a nest; what TVM does with one takes as many calls inside each other
 _LARGEST = 2**62
 _TILES = ("SamplePartitionedTile", "SamplePerfectTile")  # the instructions that decide for a list of factors
 
@@ -70,7 +70,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _is_few(value: Any) -> bool:
-    return _is_positive(value) and value <= _MOST_TILES
+    return _is_positive(value) and value <= _MAX_TILES
 
 
 def _is_number(value: Any) -> bool:
@@ -85,7 +85,7 @@ def _any(*checks: Check) -> Check:
     return lambda value: any(check(value) for check in checks)
 
 
-def _many(check: Check, most: int = _MOST_ITEMS) -> Check:
+def _many(check: Check, most: int = _MAX_ITEMS) -> Check:
     return lambda value: isinstance(value, list) and len(value) <= most and all(map(check, value))
 
 
@@ -93,7 +93,7 @@ def _items(*checks: Check, rest: Check | None = None) -> Check:
     """A list with an item for each check, and any number of items after them if there is a check for the rest."""
 
     def holds(value: Any) -> bool:
-        if not isinstance(value, list) or len(value) > _MOST_ITEMS or len(value) < len(checks):
+        if not isinstance(value, list) or len(value) > _MAX_ITEMS or len(value) < len(checks):
             return False
         first = all(check(item) for check, item in zip(checks, value, strict=False))
         return first and all(rest is not None and rest(item) for item in value[len(checks) :])
@@ -150,7 +150,7 @@ _ANNOTATIONS: dict[str, Check] = {
 
 
 def _is_split(value: Any) -> bool:
-    return _items(_LOOP, rest=_SIZE)(value) and len(value) <= 1 + _MOST_TILES
+    return _items(_LOOP, rest=_SIZE)(value) and len(value) <= 1 + _MAX_TILES
 
 
 _NOTHING = _items()
@@ -213,7 +213,7 @@ _OUTPUTS: dict[str, Check] = {
 _FINDING = ("GetChildBlocks", "GetConsumers", "GetLoops", "GetProducers")
 _MOVING = ("ComputeAt", "ReverseComputeAt")
 _SAMPLING = ("SampleCategorical", "SampleComputeLocation", *_TILES)
-_DECISION = _items(_is_integer, _any(_is_integer, _many(_is_positive, _MOST_TILES)))
+_DECISION = _items(_is_integer, _any(_is_integer, _many(_is_positive, _MAX_TILES)))
 _OUTERMOST = -2  # of the locations that SampleComputeLocation decides for; -1 is inlined
 
 
@@ -224,7 +224,7 @@ def check_trace(trace: PlainTrace) -> None:
         ValueError: It is not a trace, or has an instruction or an operand that no rule makes.
     """
     instruction = _items(*[lambda _: True] * 4)
-    if not _items(_many(instruction, _MOST_INSTRUCTIONS), _many(_DECISION, _MOST_INSTRUCTIONS))(trace):
+    if not _items(_many(instruction, _MAX_INSTRUCTIONS), _many(_DECISION, _MAX_INSTRUCTIONS))(trace):
         raise ValueError("it is no trace")
     names = _Names()
     for kind, inputs, attributes, outputs in trace[0]:
@@ -272,8 +272,8 @@ class _Names:
     def _grow(self, kind: str, inputs: Any, outputs: list[str]) -> None:
         nest = next((self._nests[name] for name in _used(inputs) if name in self._nests), [0])
         nest[0] += len(outputs)
-        if nest[0] > _MOST_LOOPS:
-            raise ValueError(f"{kind} makes a nest of more than {_MOST_LOOPS} loops")
+        if nest[0] > _MAX_LOOPS:
+            raise ValueError(f"{kind} makes a nest of more than {_MAX_LOOPS} loops")
         self._nests.update(dict.fromkeys(outputs, nest))
 
 
@@ -292,7 +292,7 @@ def _check_decision(instructions: list[Any], position: int, decision: Decision) 
     sound = {
         **dict.fromkeys(_TILES, lambda: isinstance(decision, list) and len(decision) == attributes[0]),
         "SampleCategorical": lambda: _is_integer(decision) and 0 <= decision < len(attributes[0]),
-        "SampleComputeLocation": lambda: _is_integer(decision) and _OUTERMOST <= decision < _MOST_ITEMS,
+        "SampleComputeLocation": lambda: _is_integer(decision) and _OUTERMOST <= decision < _MAX_ITEMS,
     }
     if kind not in sound or not sound[kind]():
         raise ValueError(f"{kind} at {position} does not decide for {_shown(decision)}")

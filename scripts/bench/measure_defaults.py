@@ -36,10 +36,10 @@ from autotune.tvm_backend.load import load_tvm
 LIMIT_S = 120.0  # of compilation and all turns
 TURNS = 7
 TURN_S = 0.02
-LEAST_RUNS = 3
+MIN_RUNS = 3
 LONGEST = 90
 MOST = 5.0
-MOST_ERROR = 1e-3
+MAX_ERROR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def check(ours: Any, theirs: list[Any]) -> None:
     from autotune.tvm_backend.export.timing.accuracy import largest_error
 
     error = largest_error(host_arrays(ours), theirs)
-    if not error <= MOST_ERROR:
+    if not error <= MAX_ERROR:
         raise ValueError(f"differs by {error:.2g}")
 
 
@@ -141,7 +141,7 @@ def once(run: Callable[[], Any]) -> float:
     """The least seconds of a run, of those in a fiftieth of a second, and of three at least."""
     run()
     runs: list[float] = []
-    while len(runs) < LEAST_RUNS or sum(runs) < TURN_S:
+    while len(runs) < MIN_RUNS or sum(runs) < TURN_S:
         began = time.perf_counter()
         run()
         runs.append(time.perf_counter() - began)

@@ -6,8 +6,8 @@ import resource
 import time
 from collections.abc import Callable
 
-_MOST_S = 2.0
-_MOST_MB = 200
+_MAX_S = 2.0
+_MAX_MB = 200
 
 
 class Bounds:
@@ -26,6 +26,6 @@ class Bounds:
         outcome = read()
         taken_s = time.process_time() - begin
         grown_mb = (self._peak_kb() - self._before_kb) >> 10
-        if taken_s > _MOST_S:
+        if taken_s > _MAX_S:
             return f"slow: {taken_s:.1f} s, {outcome}"
-        return outcome if grown_mb <= _MOST_MB else f"large: {grown_mb} MB, {outcome}"
+        return outcome if grown_mb <= _MAX_MB else f"large: {grown_mb} MB, {outcome}"

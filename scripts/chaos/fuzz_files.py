@@ -39,10 +39,10 @@ from autotune.storage.job_files import read_stage
 from autotune.storage.paths import Workspace
 
 _MEMORY = "/dev/shm"  # where files take no disk
-_MOST_S = 2.0
-_MOST_KB = 200 * 1024
-_LONGEST_LINE = 1000
-_LONGEST_PART = 3000  # of an expression; one of 4096 characters is refused
+_MAX_S = 2.0
+_MAX_KB = 200 * 1024
+_MAX_LINE_LENGTH = 1000
+_MAX_PART_LENGTH = 3000  # of an expression; one of 4096 characters is refused
 _PROCESSES = ("os.fork", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen")
 
 _SPACE: dict[str, Any] = {
@@ -114,7 +114,7 @@ def _expression(draw: random.Random, depth: int = 0) -> str:
     """Return a text that is an expression, or nearly one."""
     if depth > 6 or draw.random() < 0.3:
         return draw.choice(_CALLS) if draw.random() < 0.1 else draw.choice(_ATOMS)
-    parts = [_expression(draw, depth + 1)[:_LONGEST_PART] for _ in range(draw.randint(1, 3))]
+    parts = [_expression(draw, depth + 1)[:_MAX_PART_LENGTH] for _ in range(draw.randint(1, 3))]
     match draw.randrange(7):
         case 0:
             return f"[{', '.join(parts)}]"
@@ -299,7 +299,7 @@ def _outcome(files: _Spaces | _States, draw: random.Random) -> str:
         outcome = "read"
     except AutotuneError as error:
         outcome = "refused"
-        if len(str(error).splitlines()) != 1 or len(str(error)) > _LONGEST_LINE:
+        if len(str(error).splitlines()) != 1 or len(str(error)) > _MAX_LINE_LENGTH:
             outcome = f"unclear: {error}"
     except _Ran as ran:
         outcome = f"ran: {ran}"
@@ -308,9 +308,9 @@ def _outcome(files: _Spaces | _States, draw: random.Random) -> str:
     seconds = time.process_time() - began
     files.restore(path)
     more_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb
-    if seconds > _MOST_S:
+    if seconds > _MAX_S:
         return f"slow: {seconds:.1f} s"
-    return f"large: {more_kb >> 10} MB" if more_kb > _MOST_KB else outcome
+    return f"large: {more_kb >> 10} MB" if more_kb > _MAX_KB else outcome
 
 
 def _watch() -> None:

@@ -176,7 +176,7 @@ class TestADamagedFile:
         file.write_bytes(gzip.compress(b"".join([lines[0], encode_line(record), *lines[2:]])))
         self.refused(workspace, file, DamagedFile, "more than 500000 trials")
         file.write_bytes(gzip.compress(b"".join(lines)))
-        monkeypatch.setattr(trials_file, "_MOST_LOGS", 1)
+        monkeypatch.setattr(trials_file, "_MAX_LOGS", 1)
         self.refused(workspace, file, DamagedFile, "or 1 tasks; export some jobs at a time")
 
     @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_the_next_daemon_knows_it_of_tasks_but_not_of_jobs(workspace: Workspace)
 
 
 def test_only_so_many_tasks_are_kept_those_used_last(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "_MOST_TASKS", 3)
+    monkeypatch.setattr(collector, "_MAX_TASKS", 3)
     times = learnt(workspace, 5)
     times.learn(job(1), STAGE, {"built": 4}, 2.0)
     times.save()

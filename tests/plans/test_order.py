@@ -81,7 +81,7 @@ def test_steps_stay_in_their_order_where_none_is_better() -> None:
     assert best_order(chain).peak == 12  # the input, and two buffers
     columns = [({0}, {number + 1}) for number in range(400)]
     wide = network(*columns, ({*range(1, 401)}, {401}), sizes=[4] * 402, kept={401})
-    assert best_order(wide, most_runs=10_000).order == tuple(range(401))
+    assert best_order(wide, max_runs=10_000).order == tuple(range(401))
 
 
 def test_a_stable_order_moves_only_what_has_to_move() -> None:
@@ -110,5 +110,5 @@ def test_randomly_wired_networks_are_solved(seed: int) -> None:
 def test_a_search_that_is_given_up_has_a_bound() -> None:
     steps = randomly_wired(1, 20)
     exact = best_order(steps)
-    quick = best_order(steps, most_runs=50)
+    quick = best_order(steps, max_runs=50)
     assert quick.bound <= exact.peak <= quick.peak == peak(steps, quick.order)

@@ -17,7 +17,7 @@ from autotune.tvm_backend.intrinsics import dots
 from autotune.tvm_backend.isa.choice import DOTS
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.tasks import read_program, task_hash, write_program
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 
 from .. import hostile
 
@@ -98,7 +98,7 @@ def test_a_limit_of_threads_is_a_number() -> None:
     data = te.placeholder((4, 16), "float32", name="data")
     module = program(topi.nn.relu(data), data)
     for limit in (1, "one"):
-        module.update_func(module.get_global_var("main"), module["main"].with_attr(MOST_THREADS, limit))
+        module.update_func(module.get_global_var("main"), module["main"].with_attr(MAX_THREADS, limit))
         if limit == 1:
             check_program(module)
     with pytest.raises(ValueError, match="^its 'autotune_threads' is no number$"):

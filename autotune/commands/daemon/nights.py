@@ -31,7 +31,7 @@ _STANDARD = ("/usr/local/bin", "/usr/bin", "/bin")
 # What else decides how TVM, its compilers, and the key of the user are found.
 _PASSED_ON = ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_PATH", "CUDA_HOME", "XDG_STATE_HOME", "TVM_CUDA_COMPILE_MODE")
 # Cron cuts longer lines off without a word.
-_LONGEST_CRON_LINE = 990
+_MAX_CRON_LINE_LENGTH = 990
 _STOP_MARGIN_S = 30
 # Exit codes of a daemon that found another one, that ended with its window, or that was told to stop.
 _NO_FAILURES = (DaemonRunning.exit_code, TimedOut.exit_code, 128 + signal.SIGTERM)
@@ -132,7 +132,7 @@ def cron_entries(nights: Nights) -> str:
     command = f"cd {folder} && {variables} {words} >> {log} 2>&1".replace("%", r"\%")
     hour, minute = nights.start
     lines = [f"{minute} {hour} * * * {command}", f"@reboot {command}"]
-    if max(map(len, lines)) > _LONGEST_CRON_LINE:
+    if max(map(len, lines)) > _MAX_CRON_LINE_LENGTH:
         raise BadInput("the entry would be longer than cron reads; use systemd, or a shorter PATH and PYTHONPATH")
     begin, end = marks(nights.workspace)
     return "\n".join([begin, *lines, end]) + "\n"

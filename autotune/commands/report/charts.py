@@ -27,11 +27,11 @@ _VARIABLES = {_INK: "--ink", _GRID: "--grid"} | {colour: f"--s{place}" for place
 _WIDTH = 6.4
 _HEIGHT = 3.4  # inches
 _ROW = 0.26  # inches
-MOST_TASKS = len(_SERIES)
-_MOST_BARS = 40
-_MOST_LINES = 300
+MAX_TASKS = len(_SERIES)
+_MAX_BARS = 40
+_MAX_LINES = 300
 _LINE_HEIGHT = 0.05  # of a label in parallel coordinates, as a part of the chart's height
-_LONGEST_NAME = 34
+_MAX_NAME_LENGTH = 34
 # Beyond this ratio of the largest to the smallest, small differences need a logarithmic axis to be seen.
 _WIDE = 4.0
 _VERY_WIDE = 1000.0  # beyond this ratio, a tick at every power of ten is enough
@@ -78,7 +78,7 @@ def check(file: Path) -> None:
 
 def task_label(task: TaskReport) -> str:
     """Return the number and the name of a task."""
-    return f"{task.index} {short(one_line(task.name), _LONGEST_NAME)}"
+    return f"{task.index} {short(one_line(task.name), _MAX_NAME_LENGTH)}"
 
 
 def by_share(job: JobReport) -> list[TaskReport]:
@@ -104,7 +104,7 @@ def _latency(axes: Any, job: JobReport, places: Sequence[float], label: str) -> 
     references = job.references.named if job.references else {}
     near = {name: ms for name, ms in references.items() if ms < _FARTHEST * max(values)}
     for number, (name, ms) in enumerate(near.items(), 1):
-        axes.axhline(ms, color=_SERIES[number % MOST_TASKS], linestyle="--", linewidth=1, label=f"{name}, {ms:.4g} ms")
+        axes.axhline(ms, color=_SERIES[number % MAX_TASKS], linestyle="--", linewidth=1, label=f"{name}, {ms:.4g} ms")
     _scale(axes.yaxis, axes.set_yscale, [*values, *near.values()])
     axes.set_xlabel(label)
     axes.set_ylabel(job.job.metric.column)
@@ -114,7 +114,7 @@ def _latency(axes: Any, job: JobReport, places: Sequence[float], label: str) -> 
 
 def task_bars(job: JobReport) -> str:
     """Return each task's share of the model's time, and its speed."""
-    tasks = by_share(job)[:_MOST_BARS]
+    tasks = by_share(job)[:_MAX_BARS]
     names = [task_label(task) for task in tasks]
     share = [100 * (task.share or 0.0) for task in tasks]
     speed = [task.gflops or 0.0 for task in tasks]
@@ -162,7 +162,7 @@ def parallel_coordinates(names: Sequence[str], trials: Sequence[KnobValues], fas
         trials: The trials, the fastest first. Of many, some are left out, evenly.
         fast: How many of them are the fastest, which are highlighted.
     """
-    every = -(-len(trials) // _MOST_LINES)
+    every = -(-len(trials) // _MAX_LINES)
     lines = [(trial, place < fast) for place, trial in enumerate(trials) if place < fast or place % every == 0]
     axes_of = [_Axis.of_values([trial.values[place] for trial in trials]) for place in range(len(names))]
     axes_of.append(_Axis.of_times([trial.us for trial in trials]))
@@ -260,7 +260,7 @@ def _bars(axes: Any, names: Sequence[str], values: Sequence[float], label: str, 
     places = range(len(names))
     bars = axes.barh(places, values, color=_SERIES[0], height=0.7)
     axes.bar_label(bars, [form.format(value) for value in values], padding=2, fontsize=8, color=_INK)
-    axes.set_yticks(places, [short(name, 2 * _LONGEST_NAME) for name in names])
+    axes.set_yticks(places, [short(name, 2 * _MAX_NAME_LENGTH) for name in names])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.15)

@@ -16,9 +16,9 @@ from autotune.storage.formats import Trial
 
 # So many knobs of a task are shown, unless they explain less than this.
 _MOST = 5
-_LEAST_IMPORTANCE = 0.01
+_MIN_IMPORTANCE = 0.01
 # With fewer trials than this, chance looks like importance.
-_FEWEST_TRIALS = 16
+_MIN_TRIALS = 16
 _SAMPLES = {"SamplePerfectTile", "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile"}
 
 
@@ -51,7 +51,7 @@ class KnobValues:
 
 def shown(ranked: Sequence[KnobImportance]) -> tuple[KnobImportance, ...]:
     """Return those of a task's knobs that matter."""
-    return tuple(knob for knob in ranked[:_MOST] if knob.importance >= _LEAST_IMPORTANCE)
+    return tuple(knob for knob in ranked[:_MOST] if knob.importance >= _MIN_IMPORTANCE)
 
 
 def values(trials: Sequence[Trial], names: Sequence[str]) -> tuple[KnobValues, ...]:
@@ -72,7 +72,7 @@ def importance(trials: Sequence[Trial]) -> tuple[KnobImportance, ...]:
     """Return the knobs of a task, the most important first; none if too few trials have a time."""
     having = [(us, decisions(trial.trace)) for trial in trials if (us := trial.median_us) is not None and us > 0]
     timed = sorted(having, key=lambda pair: pair[0])
-    if len(timed) < _FEWEST_TRIALS:
+    if len(timed) < _MIN_TRIALS:
         return ()
     names = dict.fromkeys(name for _, values in timed for name in values)
     ranked = [_knob(name, timed) for name in names]
@@ -81,7 +81,7 @@ def importance(trials: Sequence[Trial]) -> tuple[KnobImportance, ...]:
 
 def _knob(name: str, timed: Sequence[tuple[float, dict[str, str]]]) -> KnobImportance | None:
     having = [(math.log(us), values[name]) for us, values in timed if name in values]
-    if len(having) < _FEWEST_TRIALS or len({value for _, value in having}) < 2:
+    if len(having) < _MIN_TRIALS or len({value for _, value in having}) < 2:
         return None
     fast = [values[name] for _, values in timed[: fastest(len(timed))] if name in values]
     good = sorted(dict.fromkeys(fast), key=lambda value: -fast.count(value))

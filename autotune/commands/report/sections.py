@@ -21,7 +21,7 @@ from autotune.planning.view import StageId
 from autotune.storage.quantisation import Quantisation
 
 Cell = str | int | float | None
-_SHORTEST_S = 1e-3
+_MIN_S = 1e-3
 _TASKS_WITH_KNOBS = 6
 _LAYER_TIMES = ("float32 alone, ms", "int8 alone, ms")
 _CURVE = "The models that were measured to choose the layers. Time is the sum of single layers in ONNX Runtime."
@@ -247,7 +247,7 @@ def _curves(job: JobReport) -> Section:
     ]
     says = (
         f"{len(late)} of {len(charts.by_share(job))} tasks improved in the last quarter of their trials;"
-        f" a task that still does may gain from more. The chart has the {charts.MOST_TASKS} that take most."
+        f" a task that still does may gain from more. The chart has the {charts.MAX_TASKS} that take most."
         if rows
         else "No task has a time yet."
     )
@@ -322,7 +322,7 @@ def _failures(job: JobReport) -> Section:
 
 def _wall_time(job: JobReport) -> Section:
     times = job.times
-    longest = sorted(((name, s) for name, s in times.parts.items() if s >= _SHORTEST_S), key=lambda part: -part[1])
+    longest = sorted(((name, s) for name, s in times.parts.items() if s >= _MIN_S), key=lambda part: -part[1])
     rows = tuple((name, seconds, 100 * seconds / max(times.wall_s, 1e-9)) for name, seconds in longest)
     columns = ("part", "seconds", "share in %")
     if not longest:

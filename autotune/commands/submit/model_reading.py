@@ -20,9 +20,9 @@ from autotune.tvm_backend.target import target_kind
 from autotune.workers import oneshot
 
 # Of an automatic budget; of a given one, one for so many trials, but a few at least.
-_MOST_ALTERNATIVES = 96
+_MAX_ALTERNATIVES = 96
 _TRIALS_EACH = 24
-_LEAST_ALTERNATIVES = 4
+_MIN_ALTERNATIVES = 4
 
 
 def read_model(
@@ -119,7 +119,7 @@ def explores(options: TuningOptions, config: Config) -> bool:
 def _most_alternatives(options: TuningOptions, config: Config) -> int:
     """Return how many tasks may be added to those of a plan: a few trials of each are a part of the budget."""
     trials = options.trials or config.job.trials
-    return _MOST_ALTERNATIVES if trials == AUTO else max(_LEAST_ALTERNATIVES, int(trials) // _TRIALS_EACH)
+    return _MAX_ALTERNATIVES if trials == AUTO else max(_MIN_ALTERNATIVES, int(trials) // _TRIALS_EACH)
 
 
 def _no_exploration(options: TuningOptions, config: Config) -> str:

@@ -27,7 +27,7 @@ _SHAPE = f"({_SIZE}(x{_SIZE})*|scalar)"
 _INPUT = re.compile(rf"(?P<name>.+?)=(?P<shapes>{_SHAPE}(,{_SHAPE})*)(:(?P<dtype>[a-z]+[0-9]*))?")
 _SIZES = re.compile(f"-?{_SIZE}(,-?{_SIZE})*")
 _MEGABYTES = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(kB|MB|GB)")
-MOST_SHAPES = 16
+MAX_SHAPES = 16
 
 Inputs = Mapping[str, Sequence[int] | Sequence[InputSpec]]  # the one shape of an input, or several
 Dims = Mapping[str, int | Sequence[int]]
@@ -106,8 +106,8 @@ def shape_bindings(inputs: Inputs, dims: Dims) -> tuple[ShapeBinding, ...]:
     shapes = {name: _shapes_of(name, given) for name, given in inputs.items()}
     sizes = {name: _sizes_of(given) for name, given in sorted(dims.items())}
     count = math.prod(len(choices) for choices in [*shapes.values(), *sizes.values()])
-    if count > MOST_SHAPES:
-        raise BadInput(f"--dim and --input give {count} combinations of shapes; a job takes {MOST_SHAPES} at most")
+    if count > MAX_SHAPES:
+        raise BadInput(f"--dim and --input give {count} combinations of shapes; a job takes {MAX_SHAPES} at most")
     various = [name for name, choices in shapes.items() if len(choices) > 1]
     various_dims = [name for name, choices in sizes.items() if len(choices) > 1]
     return tuple(

@@ -17,11 +17,11 @@ from autotune.tvm_backend.export.writing.network import FusedBlock, Network, Pla
 from autotune.tvm_backend.export.writing.report_json import KernelWork, kernel_work
 from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS
-from autotune.tvm_backend.graph.run_order import LEAST_MEMORY
+from autotune.tvm_backend.graph.run_order import MIN_MEMORY
 from autotune.tvm_backend.lowering import finish
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.threads.beside import JOINED
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import IRModule, Target
 
 _PACKED_IMAGE = 5
@@ -98,7 +98,7 @@ def _memory(prepared: IRModule, lowered: IRModule, network: Network) -> Memory:
         arena=network.arena_bytes,
         library=inputs + sum(map(aligned, storages)),
         sum=network.sum_bytes,
-        least=int((prepared["main"].attrs or {}).get(LEAST_MEMORY, 0)),
+        least=int((prepared["main"].attrs or {}).get(MIN_MEMORY, 0)),
     )
 
 
@@ -133,7 +133,7 @@ class _Writer:
         """Yield the blocks in order."""
         for block, beside in self._kernels():
             operators = self._operators[block.kernel].pop(0)
-            limit = (self._prepared[block.kernel].attrs or {}).get(MOST_THREADS)
+            limit = (self._prepared[block.kernel].attrs or {}).get(MAX_THREADS)
             yield Block(
                 operators=operators,
                 algorithm=next((self._algorithms[name] for name in operators if name in self._algorithms), None),

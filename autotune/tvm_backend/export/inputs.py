@@ -24,7 +24,7 @@ Arrays = list[npt.NDArray[Any]]
 SEED = 2026  # of random inputs
 _INTEGER_BOUND = 16  # for integers of unknown use; most tables that a model looks up have more rows
 _CHANNELS = (1, 3, 4)
-_SMALLEST_IMAGE = 8
+_MIN_IMAGE = 8
 _MASK = "mask"
 
 
@@ -95,8 +95,8 @@ def _drawn(rng: np.random.Generator, item: InputSpec, rows: int | None) -> npt.N
 def _is_image(shape: tuple[int, ...]) -> bool:
     if len(shape) != 4:
         return False
-    first = shape[1] in _CHANNELS and min(shape[2:]) >= _SMALLEST_IMAGE
-    return first or (shape[3] in _CHANNELS and min(shape[1:3]) >= _SMALLEST_IMAGE)
+    first = shape[1] in _CHANNELS and min(shape[2:]) >= _MIN_IMAGE
+    return first or (shape[3] in _CHANNELS and min(shape[1:3]) >= _MIN_IMAGE)
 
 
 def load(file: Path, inputs: Sequence[InputSpec]) -> Arrays:

@@ -12,7 +12,7 @@ from autotune.schema import convert, text, whole_number
 from autotune.tvm_backend.export.library_file import LibraryFile
 
 REPORT = "report.json"
-_MOST_THREADS = 1 << 16
+_MAX_THREADS = 1 << 16
 ElementType = Literal[
     "bool", "bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64",
@@ -71,7 +71,7 @@ class Loadable:
     """
 
     target: Compiled
-    threads: Annotated[int, whole_number(1, most=_MOST_THREADS)]
+    threads: Annotated[int, whole_number(1, most=_MAX_THREADS)]
     inputs: tuple[Input, ...] = ()
     entries: tuple[Function, ...] = ()
     instructions: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ from autotune.tvm_backend.search.tasks import extract, read_program
 from autotune.tvm_backend.types import IRModule
 from autotune.version import __version__
 
-_MOST_RING_BYTES = 2**31
+_MAX_RING_BYTES = 2**31
 _TURN_MS = 20
 _SPIN_UP_MS = 200
 
@@ -266,7 +266,7 @@ def _measure(export: _Export, best: Mapping[str, Trial], verified: Sequence[Veri
 
 def _limits(export: _Export) -> Roofline:
     """Measure what the machine allows a model whose constants are as large as those of this one."""
-    constants = min(constant_bytes(export.model.prepared), _MOST_RING_BYTES)
+    constants = min(constant_bytes(export.model.prepared), _MAX_RING_BYTES)
     return measure(export.model.target, export.job.request.threads, constants)
 
 

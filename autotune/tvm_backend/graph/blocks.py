@@ -19,7 +19,7 @@ from tvm.relax.transform import FuseOps
 from autotune.plans.plan import Plan
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, variables
 from autotune.tvm_backend.graph.rewrite import is_rewritable, with_blocks, with_main
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
 
 # The attribute of `main` with the operators of each kernel, in the order of the calls.
@@ -333,7 +333,7 @@ class _Limiter:
         program = call.args[0]
         key = str(program.name_hint), threads
         if key not in self._copies:
-            limited = self._mod[program].without_attr("global_symbol").with_attr(MOST_THREADS, threads)
+            limited = self._mod[program].without_attr("global_symbol").with_attr(MAX_THREADS, threads)
             self._copies[key] = self._builder.add_func(limited, f"{program.name_hint}_on_{threads}")
         copy = self._copies[key]
         return self._builder.normalize(relax.Call(call.op, [copy, *call.args[1:]], call.attrs, call.ty_args))

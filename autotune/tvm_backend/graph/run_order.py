@@ -22,7 +22,7 @@ from autotune.tvm_backend.graph.rewrite import is_rewritable, with_blocks, with_
 from autotune.tvm_backend.types import Binding, Function, GlobalVar, IRModule
 
 # The attribute of `main` with the bytes that every order of its kernels needs at least.
-LEAST_MEMORY = "autotune_least_memory"
+MIN_MEMORY = "autotune_least_memory"
 # That with the kernels that run beside each other: lists of their numbers, counted from 0 in the order of the calls.
 BESIDE = "autotune_beside"
 _TIR = "relax.call_tir"
@@ -42,7 +42,7 @@ def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> 
         memory_mb: How much memory activations may take, in megabytes; None for any.
 
     Returns:
-        The module, whose `main` has the attribute `LEAST_MEMORY`, and `BESIDE` if kernels run beside each other.
+        The module, whose `main` has the attribute `MIN_MEMORY`, and `BESIDE` if kernels run beside each other.
 
     Raises:
         BadInput: The plan's order is none in which the blocks can run, blocks that are to run beside each other need
@@ -62,7 +62,7 @@ def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> 
     ordered = [units[number] for number in chosen.order]
     order = [step for unit in ordered for step in unit]
     kernels = {step: names for step, names in zip(graph.kernels, main.attrs[OPERATORS], strict=True)}
-    attrs = {OPERATORS: [kernels[step] for step in order if step in kernels], LEAST_MEMORY: chosen.bound}
+    attrs = {OPERATORS: [kernels[step] for step in order if step in kernels], MIN_MEMORY: chosen.bound}
     place = {step: number for number, step in enumerate(step for step in order if step in kernels)}
     beside = [[place[step] for step in unit] for unit in ordered if len(unit) > 1]
     moved = relax.DataflowBlock([block.bindings[step] for step in order])

@@ -28,14 +28,14 @@ LEFT_ALONE = {"schedule_rule": "None"}  # MetaSchedule leaves the block where it
 INTRINSIC = "autotune.intrinsic"  # the annotation that names the intrinsic of a product; "" for none
 WINDOW = "autotune.window"  # the annotation that has the geometry of a product, where tiles may compute it
 TILE_KIND = "autotune.tiles"  # the annotation that names the kind of tiles; without it, those of AMX
-_MOST_CHUNKS = 8  # of a tile, as the next two
-_MOST_ROWS = 8
-_MOST_COLUMNS = 28
+_MAX_CHUNKS = 8  # of a tile, as the next two
+_MAX_ROWS = 8
+_MAX_COLUMNS = 28
 _WIDEST_COPY = 64  # bytes
 _WIDE = 28 * 28  # pixels
 _LOOPS = 9  # of a product in a tile: y, x, c, lane, down, right, chunk, word, byte
-_MOST_TILE = 64  # pixels by chunks that tiles compute at once
-_MOST_SKETCHES = 4  # kernels of tiles that the search chooses from
+_MAX_TILE = 64  # pixels by chunks that tiles compute at once
+_MAX_SKETCHES = 4  # kernels of tiles that the search chooses from
 _FEW_REGISTERS = 16  # of a CPU whose vectors compute a product without an intrinsic
 
 
@@ -64,7 +64,7 @@ def _dot_rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
     vectors = _sketches(schedule, block, _DOT_ORDERS, _schedule_dot)
     if _window(schedule, block) is None:
         return vectors
-    tiles = [(tile.rows, tile.columns, tile.chunks) for tile in _tile_products(schedule, block)[:_MOST_SKETCHES]]
+    tiles = [(tile.rows, tile.columns, tile.chunks) for tile in _tile_products(schedule, block)[:_MAX_SKETCHES]]
     return [
         *vectors,
         *(made for tile in tiles for made in _sketches(schedule, block, _DOT_ORDERS, _schedule_tiles, tile)),
@@ -108,7 +108,7 @@ def _tile_products(schedule: Schedule, block: BlockRV) -> list[TileProduct]:
         return []
     _, rows, columns, chunks, _ = _extents(schedule, block)
     kind = _tile_kind(schedule, block)
-    products = [kind(*tile, *window) for tile in _tiles((rows, columns, chunks), _MOST_TILE, _MOST_TILE)]
+    products = [kind(*tile, *window) for tile in _tiles((rows, columns, chunks), _MAX_TILE, _MAX_TILE)]
     fitting = [product for product in products if product.fits()]
     return sorted(fitting, key=lambda product: (-product.rate(), product.loads() / product.work))
 
@@ -154,10 +154,10 @@ def _depthwise_by_hand(schedule: Schedule, block: BlockRV) -> Schedule:
     return _schedule_depthwise(schedule, block, Order("yxc", inside=inside), tile)
 
 
-def _tiles(extents: tuple[int, int, int], most: int, columns: int = _MOST_COLUMNS) -> Iterator[Tile]:
+def _tiles(extents: tuple[int, int, int], most: int, columns: int = _MAX_COLUMNS) -> Iterator[Tile]:
     """The tiles that divide the extents and have so many vectors, and so many columns, at most."""
     factors = [[item for item in range(1, extent + 1) if extent % item == 0] for extent in extents]
-    limits = (_MOST_ROWS, columns, _MOST_CHUNKS)
+    limits = (_MAX_ROWS, columns, _MAX_CHUNKS)
     for tile in itertools.product(*factors):
         if prod(tile) <= most and all(size <= limit for size, limit in zip(tile, limits, strict=True)):
             yield (tile[0], tile[1], tile[2])
@@ -213,7 +213,7 @@ def _tile_output(
     """Tile the last block, and return the loops over tiles, the parallel one first."""
     (out,) = schedule.get_consumers(block)
     batch, y, x, c, lane = schedule.get_loops(out)
-    limits = {"y": _MOST_ROWS, "x": _MOST_COLUMNS, "c": _MOST_CHUNKS}
+    limits = {"y": _MAX_ROWS, "x": _MAX_COLUMNS, "c": _MAX_CHUNKS}
     tiles: dict[str, LoopRV] = {}
     inner: dict[str, LoopRV] = {}
     for index, (axis, loop) in enumerate((("y", y), ("x", x), ("c", c))):

@@ -36,7 +36,7 @@ def permissions(reported: Collection[str]) -> Iterator[Permission]:
             yield item.permission
 
 
-def most_operations(reported: Collection[str]) -> int:
+def max_operations(reported: Collection[str]) -> int:
     """Return how many operations on bytes a core does in a cycle at most.
 
     Args:

@@ -25,7 +25,7 @@ from autotune.tvm_backend.threads.beside import join_loops
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
 
-_MOST_ON_STACK = 8192  # bytes
+_MAX_ON_STACK = 8192  # bytes
 
 
 def keep_on_stack(module: IRModule) -> IRModule:
@@ -50,7 +50,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
         return allocation
     element = array.dtype
     size = prod(map(int, array.shape)) * element.bits * element.lanes // 8
-    if size > _MOST_ON_STACK:
+    if size > _MAX_ON_STACK:
         return allocation
     return tirx.AllocBuffer(array, {**dict(allocation.annotations), "disable_lower_builtin": tirx.IntImm("bool", 1)})
 

@@ -23,7 +23,7 @@ _CHAINS = 12  # of multiply-adds that do not wait for each other: units times cy
 _STEPS = 256
 _TIMES = 256  # so that the threads work much longer than it takes to start them
 _READ_BYTES = 2**28  # in a run, by reading a ring as often as it takes
-_LEAST_RING = 2**16  # bytes of a thread
+_MIN_RING = 2**16  # bytes of a thread
 _RUNS = 7  # at a time
 _MEASURED_S = 0.5  # of each; at first both threads of TVM's pool may share one CPU
 
@@ -70,7 +70,7 @@ def measure(target: Target, threads: int, ring_bytes: int = _READ_BYTES) -> Roof
     lanes = vector_registers(target)[0]
     operations = 2.0 * threads * _TIMES * _STEPS * _CHAINS * lanes
     piece = 4 * threads * _CHAINS * lanes
-    steps = max(ring_bytes, threads * _LEAST_RING) // piece
+    steps = max(ring_bytes, threads * _MIN_RING) // piece
     times = max(1, _READ_BYTES // (steps * piece))
     return Roofline(
         operations / _fastest_s(_arithmetic(threads, lanes), target) / 1e9,

@@ -18,8 +18,8 @@ _FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are
 _SECOND_REPEAT_LIMIT = 1.3  # the second repeat is only made if a run was faster than this
 _NEXT_REPEAT_LIMIT = 1.05  # each further repeat is only made if a run was faster than this
 _FIRST_RUNS = 3
-_FEWEST_RUNS = 5  # of a repeat in context
-_MOST_RUNS = 100
+_MIN_RUNS = 5  # of a repeat in context
+_MAX_RUNS = 100
 FILL = "tvm.contrib.random.random_fill_for_measure"
 
 
@@ -99,7 +99,7 @@ class Runner:
     def _repeat(self, module: RuntimeModule, tensors: list[DeviceArray], first_us: float) -> list[float]:
         if self.context is None:
             return self._evaluate(module, tensors, 1, 1, self.timing.min_repeat_ms)
-        runs = int(min(max(1e3 * self.timing.min_repeat_ms / first_us, _FEWEST_RUNS), _MOST_RUNS))
+        runs = int(min(max(1e3 * self.timing.min_repeat_ms / first_us, _MIN_RUNS), _MAX_RUNS))
         return [statistics.median(self._single(module, tensors, runs))]
 
     @property

@@ -30,7 +30,7 @@ from autotune.tvm_backend.search.tasks import (
     task_hash,
     task_of,
 )
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import Binding, Expr, IRModule, PrimFunc, Target, Var
 
 _TIR = "relax.call_tir"
@@ -215,7 +215,7 @@ def _kernels(prepared: IRModule, tasks: Container[str]) -> Iterator[Kernel]:
         if callee not in programs:
             programs[callee] = _tuned(prepared[callee], str(callee.name_hint), tasks)
         task, assumed_us = programs[callee]
-        limit = (prepared[callee].attrs or {}).get(MOST_THREADS)
+        limit = (prepared[callee].attrs or {}).get(MAX_THREADS)
         yield Kernel(
             operators=operators,
             reads=tensors.names(variables(binding.value)),

@@ -67,12 +67,12 @@ class Source(Protocol):
             ModelError, DiskProblem
         """
 
-    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
+    def quantise(self, calibration: Path, max_drop: float | None, accuracy: str) -> Quantisation:
         """Quantise it to 8 bits, so that `read` and `keep` take the result in its place.
 
         Args:
             calibration: The file with inputs to find the ranges of values with.
-            most_drop: Which part of the top-1 answers may change, or of the accuracy be lost; None for any. Layers stay
+            max_drop: Which part of the top-1 answers may change, or of the accuracy be lost; None for any. Layers stay
                 in floats for that.
             accuracy: The command that prints how good outputs are; "" for none.
 
@@ -109,10 +109,10 @@ class _OnnxFile(Source):
         self._asked.append(model.inputs)
         return model
 
-    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
+    def quantise(self, calibration: Path, max_drop: float | None, accuracy: str) -> Quantisation:
         from autotune.tvm_backend.models.onnx.quantise import quantise  # here, for the quantiser takes 0.2 s to load
 
-        self._proto, quantisation = quantise(self._path, self._proto, calibration, most_drop, accuracy)
+        self._proto, quantisation = quantise(self._path, self._proto, calibration, max_drop, accuracy)
         return quantisation
 
     def keep(self, job: JobPaths) -> None:
@@ -136,7 +136,7 @@ class _ExportedProgram(Source):
             inputs, batches = write_fixed(self._path, overrides, shapes.dims, fixed)
             return replace(import_program(fixed, inputs, shown=self._path), open_batches=batches)
 
-    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
+    def quantise(self, calibration: Path, max_drop: float | None, accuracy: str) -> Quantisation:
         raise _no_quantisation(self._path, "a PyTorch program")
 
     def keep(self, job: JobPaths) -> None:
@@ -156,7 +156,7 @@ class _LiteFile(Source):
         check_runs(self._flatbuffer)
         return model
 
-    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
+    def quantise(self, calibration: Path, max_drop: float | None, accuracy: str) -> Quantisation:
         raise _no_quantisation(self._flatbuffer.path, "a TensorFlow Lite model")
 
     def keep(self, job: JobPaths) -> None:
@@ -181,7 +181,7 @@ class _GgufFile(Source):
             raise ModelError(f"{self._path} is a GGUF file, which is for CPUs")
         return self._decoder.model(shapes.dims[TOKENS])
 
-    def quantise(self, calibration: Path, most_drop: float | None, accuracy: str) -> Quantisation:
+    def quantise(self, calibration: Path, max_drop: float | None, accuracy: str) -> Quantisation:
         raise _no_quantisation(self._path, "a GGUF file")
 
     def keep(self, job: JobPaths) -> None:

@@ -85,7 +85,7 @@ class CostModel:
         features: Sequence[Array],
         throughput: Sequence[float],
         start: CostModel | None = None,
-        most_trees: int = _MAX_TREES,
+        max_trees: int = _MAX_TREES,
     ) -> CostModel:
         """Fit to the relative throughputs of candidates. Errors are weighted by throughput.
 
@@ -95,7 +95,7 @@ class CostModel:
             features: Of each candidate, [rows of the candidate, features].
             throughput: Of each candidate, in [0, 1].
             start: A model whose residuals are fitted. Its trees stay, and the new ones follow.
-            most_trees: How many trees are fitted at most.
+            max_trees: How many trees are fitted at most.
         """
         packed = PackedFeatures.pack(features)
         label = np.asarray(throughput, dtype=np.float64)
@@ -107,7 +107,7 @@ class CostModel:
 
         matrix = xgboost.DMatrix(packed.rows, nthread=1)
         before = start._booster if start else None
-        trees = min(most_trees, _MIN_TREES + len(label) // _CANDIDATES_PER_TREE)
+        trees = min(max_trees, _MIN_TREES + len(label) // _CANDIDATES_PER_TREE)
         return cls(xgboost.train(dict(_PARAMETERS), matrix, trees, obj=squared_error, xgb_model=before))
 
     @classmethod

@@ -26,7 +26,7 @@ from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, Schedule
 
 _LANES = 16
 _VECTORS = 4  # of partial results: a step on one need not wait for the step before it on the same
-_MOST_COLUMNS = 64
+_MAX_COLUMNS = 64
 _FEW = 8
 _FEWEST = 4
 _FEW_CALLS = 2
@@ -202,7 +202,7 @@ def _lies_in_rows(kept: Sequence[_Block], shared: Sequence[int]) -> bool:
 def _elementwise(schedule: Schedule, item: _Block) -> None:
     """Vectors lie in rows of the result: across rows, each lane would compute where its element is."""
     loops = list(schedule.get_loops(item.ref)) or [schedule.add_unit_loop(item.ref)]
-    most = _MOST_COLUMNS if len(_calls(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
+    most = _MAX_COLUMNS if len(_calls(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
     extents = [_extent(schedule, loop) for loop in loops]
     inside = next((count for count in range(1, len(loops)) if prod(extents[-count:]) >= _LANES), len(loops))
     outer, inner = _vectors(schedule, schedule.fuse(*loops[-inside:]), most)
@@ -283,7 +283,7 @@ def _by_columns(schedule: Schedule, kept: Sequence[_Block], shared: Sequence[int
     spatial = loops[: len(kept[-1].spatial)]
     chosen = [spatial[place] for place in shared]
     extent = _extent(schedule, chosen[-1])
-    width = _even_width(extent, _MOST_COLUMNS) or extent
+    width = _even_width(extent, _MAX_COLUMNS) or extent
     outer, inner = schedule.split(chosen[-1], [None, width])
     others = [loop for place, loop in enumerate(spatial) if place not in shared]
     schedule.reorder(*chosen[:-1], outer, *others, *loops[len(spatial) :], inner)
@@ -300,7 +300,7 @@ def _along_columns(schedule: Schedule, ref: BlockRV, part: LoopRV, width: int) -
     if not reduced and _extent(schedule, columns) > width:  # what windows read is wider than their results
         _cut(schedule, columns)
         return
-    if _extent(schedule, columns) > _MOST_COLUMNS:
+    if _extent(schedule, columns) > _MAX_COLUMNS:
         outer, columns = _vectors(schedule, columns, _LANES)
         rest.append(outer)
     schedule.reorder(*rest, *reduced, columns)

@@ -36,7 +36,7 @@ Tile = tuple[int, ...]
 
 PARTITIONED = "SamplePartitionedTile"
 _ROOT = "root"
-_MOST_ARGUMENTS = 64
+_MAX_ARGUMENTS = 64
 _QUIET = logging.getLogger(QUIET)
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
@@ -72,7 +72,7 @@ def is_too_wide(program: IRModule) -> bool:
 
     MetaSchedule needs minutes to find schedules for it, and to apply one.
     """
-    return len(program["main"].params) > _MOST_ARGUMENTS
+    return len(program["main"].params) > _MAX_ARGUMENTS
 
 
 def design_space(program: IRModule, target: Target) -> list[Schedule]:

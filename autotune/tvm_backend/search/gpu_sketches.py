@@ -38,7 +38,7 @@ _PIPELINED = "mma_sync_m16n8k8"
 _PERMUTED = "permuted_layout"
 _WMMA = "wmma_sync"
 _WARP = 32
-_FEWEST_THREADS = 4
+_MIN_THREADS = 4
 _TRIES = 4  # what a rule draws differs each time
 _AMPERE = 80  # the first with `cp.async`, and with bf16 on tensor cores
 _AHEAD = (1, 3)  # by how many steps. TVM simplifies traces, and drops a sampled number that only an annotation has
@@ -83,7 +83,7 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
 def _shares_a_sum(schedule: Schedule) -> bool:
     """Whether threads share a sum: what MetaSchedule chooses their number from begins with four."""
     drawn = (item for item in schedule.trace.insts if item.kind.name == "SampleCategorical")
-    return any(int(item.attrs[0][0]) == _FEWEST_THREADS for item in drawn)
+    return any(int(item.attrs[0][0]) == _MIN_THREADS for item in drawn)
 
 
 def _copying_ahead(program: IRModule, made: Sequence[Schedule], target: Target) -> list[Schedule]:

@@ -21,7 +21,7 @@ import numpy as np
 from autotune.strategies.space import Floats
 from autotune.tvm_backend.cuda.multiprocessors import Multiprocessors, multiprocessors
 from autotune.tvm_backend.search.nest import TiledNests
-from autotune.tvm_backend.search.shared_memory import most_at_launch
+from autotune.tvm_backend.search.shared_memory import max_shared_default
 from autotune.tvm_backend.search.tiled_block import Numbers
 from autotune.tvm_backend.types import Target
 
@@ -31,7 +31,7 @@ STRUCTURE = "SSSRRSRS"
 _BLOCKS, _VIRTUAL, _THREADS, _STEPS = range(4)
 _WARP = 32
 _WORD = 4  # bytes
-_MOST_REGISTERS = 255  # of a thread
+_MAX_REGISTERS = 255  # of a thread
 _ADDRESSES = 24  # registers of a thread for indices and pointers
 _COPIED = 2  # elements at a time, on average
 HOPELESS = 1e-9
@@ -48,21 +48,21 @@ class GpuLimits:
     """A GPU, and what a block may have on it.
 
     Attributes:
-        most_threads: Of a block.
-        most_shared, most_at_launch: Bytes of shared memory of a block, and of one that declares none.
+        max_threads: Of a block.
+        max_shared, max_shared_default: Bytes of shared memory of a block, and of one that declares none.
     """
 
     chip: Multiprocessors
-    most_threads: int
-    most_shared: int
-    most_at_launch: int
+    max_threads: int
+    max_shared: int
+    max_shared_default: int
 
     @classmethod
     def of(cls, target: Target) -> GpuLimits:
         """Read the limits of a target."""
         threads = target.attrs["max_threads_per_block"]
         shared = target.attrs["max_shared_memory_per_block"]
-        return cls(multiprocessors(target), int(threads), int(shared), most_at_launch(target))
+        return cls(multiprocessors(target), int(threads), int(shared), max_shared_default(target))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Occupancy:
                 np.full(len(threads), float(chip.blocks)),
             ]
         )
-        fits = (threads <= limits.most_threads) & (shared <= limits.most_shared) & (registers <= _MOST_REGISTERS)
+        fits = (threads <= limits.max_threads) & (shared <= limits.max_shared) & (registers <= _MAX_REGISTERS)
         return cls(sizes[_BLOCKS].prod(axis=1), threads, registers, step, shared, np.where(fits, room, 0))
 
 

@@ -15,17 +15,17 @@ from autotune.tvm_backend.cuda.multiprocessors import generation, multiprocessor
 from autotune.tvm_backend.search.design_space import tune_context
 from autotune.tvm_backend.types import IRModule, Postprocessor, Schedule, Target, Trace
 
-MOST_DECLARED = 48 << 10
+MAX_DECLARED = 48 << 10
 _FIRST_WITH_TENSOR_CORES = 75
 _RESERVED = 1 << 10  # of each block, by CUDA, from sm_80 on
 _DECLARED = "shared"
 _LIMIT = "max_shared_memory_per_block"
 
 
-def most_at_launch(target: Target) -> int:
+def max_shared_default(target: Target) -> int:
     """Return the bytes of shared memory that a launch may give a block. A lower limit that the target names holds."""
     named = int(target.attrs[_LIMIT])
-    if named < MOST_DECLARED or generation(target) < _FIRST_WITH_TENSOR_CORES:
+    if named < MAX_DECLARED or generation(target) < _FIRST_WITH_TENSOR_CORES:
         return named
     return max(named, multiprocessors(target).shared - _RESERVED)
 
@@ -38,7 +38,7 @@ def postprocessors(program: IRModule, target: Target) -> list[Callable[[Schedule
     usual = list(tune_context(program, target).space_generator.postprocs or [])
     if target.kind.name != "cuda":
         return [item.apply for item in usual]
-    wide = _verification(program, _with_limit(target, most_at_launch(target)))
+    wide = _verification(program, _with_limit(target, max_shared_default(target)))
     return [_either(item, wide) if _verifies(item) else item.apply for item in usual]
 
 

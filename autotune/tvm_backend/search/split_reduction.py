@@ -18,8 +18,8 @@ from autotune.tvm_backend.types import BlockRV, IRModule, Target
 
 _ROOT = "root"
 _TILE = 64 * 64  # results of a block that reads each of its inputs often enough
-_LEAST_TERMS = 64  # of a share
-_MOST_SHARES = 32
+_MIN_TERMS = 64  # of a share
+_MAX_SHARES = 32
 
 
 def split_schedules(program: IRModule, target: Target) -> list[Schedule]:
@@ -53,7 +53,7 @@ def shares_of_sum(program: IRModule, target: Target) -> list[int]:
         return []
     spatial, reduction = _extents(schedule, block)
     tiles = math.ceil(math.prod(spatial) / _TILE)
-    wanted = min(multiprocessors(target).count / tiles, _MOST_SHARES, math.prod(reduction) / _LEAST_TERMS)
+    wanted = min(multiprocessors(target).count / tiles, _MAX_SHARES, math.prod(reduction) / _MIN_TERMS)
     longest = max(reduction)
     possible = [shares for shares in range(2, int(wanted) + 1) if longest % shares == 0]
     nearest = {max((shares for shares in possible if shares <= most), default=0) for most in (wanted, wanted / 2)}

@@ -25,7 +25,7 @@ from autotune.tvm_backend.types import Instruction, IRModule, PrimFunc, Target, 
 from autotune.tvm_backend.vector_math import registry
 
 BYTES_US = 20e3  # that a core is assumed to move in a microsecond
-_MOST_BYTES = 2**26  # of a file; the largest program of ONNX's tests has half a megabyte
+_MAX_BYTES = 2**26  # of a file; the largest program of ONNX's tests has half a megabyte
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
 
 
@@ -238,8 +238,8 @@ def _fault(program: IRModule, hash: str) -> str:
 
 def _load(path: Path) -> IRModule:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES} bytes")
         text = read_regular(path).decode()
         check_graph(text)
         program = tvm.ir.load_json(text)

@@ -31,8 +31,8 @@ _OF_A_WARP = slice(3, 5)
 _LANES = 32
 _WIDEST = 8  # elements that `mma.sync` sketches copy at a time, which do not sample it
 _ADDRESSES = 40  # registers of a thread besides fragments
-_MOST_REGISTERS = 255
-_MOST_RESULTS = 200  # registers of a thread for sums. With more, fragments are spilled
+_MAX_REGISTERS = 255
+_MAX_RESULTS = 200  # registers of a thread for sums. With more, fragments are spilled
 _SPILLED = 4.0  # times as long
 _IDLE = 2.0  # times as long, where some threads copy nothing
 _SHARED_OF_A_BLOCK = 1024  # bytes that CUDA keeps
@@ -47,7 +47,7 @@ _TERMS = 48  # until the products of a fragment's terms are there
 _FRAGMENT = 4.5  # to load
 _L2_BYTES = 10  # a cycle: tiles are copied in pieces
 _STORED_BYTES = 5.6  # a cycle
-_LEAST_ASYNC = 4  # bytes that `cp.async` copies at least
+_MIN_ASYNC = 4  # bytes that `cp.async` copies at least
 
 
 Flags = npt.NDArray[np.bool_]
@@ -187,7 +187,7 @@ class TensorNests:
         widths = [np.array(values)[decisions[place].astype(int)] for place, values in sketch.widths] or [_WIDEST] * 2
         elements = [side * in_step * part.terms for side in sides]
         pieces = [count / (warps * _LANES * width) for count, width in zip(elements, widths, strict=True)]
-        waits = (np.minimum(*widths) * part.size < _LEAST_ASYNC) | np.full(len(rows), sketch.ahead == 0)
+        waits = (np.minimum(*widths) * part.size < _MIN_ASYNC) | np.full(len(rows), sketch.ahead == 0)
         tile = sum(elements) * part.size
         of_warp = (of_rows, of_columns, terms[:, 0], in_step, terms[:, 2])
         idle = np.minimum(*pieces) < 1
@@ -206,7 +206,7 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
     sums = nests.rows * nests.columns
     held = (nests.rows + nests.columns) * nests.loaded
     results = sums * part.rows * part.columns / _LANES
-    registers = np.minimum(_MOST_REGISTERS, results + held * part.registers + _ADDRESSES)
+    registers = np.minimum(_MAX_REGISTERS, results + held * part.registers + _ADDRESSES)
     together = _together(nests, registers, chip)
     at_once = np.minimum(together, np.ceil(nests.blocks / chip.count))
     warps = at_once * nests.warps
@@ -225,8 +225,8 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
     rounds = np.ceil(nests.blocks / (chip.count * at_once))
     stored = extents[0] * 4 * nests.sketch.shares / (chip.count * _STORED_BYTES)
     cycles = _START + rounds * nests.steps * step + stored
-    cycles = np.where(results > _MOST_RESULTS, _SPILLED * cycles, cycles) * np.where(nests.idle, _IDLE, 1)
-    fits = (_shared(nests) <= limits.most_at_launch) & (nests.warps * _LANES <= limits.most_threads)
+    cycles = np.where(results > _MAX_RESULTS, _SPILLED * cycles, cycles) * np.where(nests.idle, _IDLE, 1)
+    fits = (_shared(nests) <= limits.max_shared_default) & (nests.warps * _LANES <= limits.max_threads)
     speed = extents[0] * extents[1] / (chip.count * chip.multiply_adds) / cycles
     return np.asarray(np.where(fits, speed, HOPELESS * speed))
 

@@ -15,14 +15,14 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, renew_defs
 
 from autotune.tvm_backend.programs import over_programs, replaced
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
 # The attribute of a joined kernel with those that it consists of: the name of each, and how many arguments it has.
 JOINED = "autotune_joined"
 # The annotation of the loop of a kernel that runs beside others: in how many pieces it is cut at most.
 _PIECES = "autotune_pieces"
-_MOST_PIECES = 2**15  # of a loop without limits
+_MAX_PIECES = 2**15  # of a loop without limits
 _PIECES_OF_THREAD = 8  # as in pool.c, which gives out single iterations of a loop of fewer than twice as many
 _ATTRS = ("s_tir", "tirx.is_scheduled", "tirx.noalias")
 
@@ -58,7 +58,7 @@ def joined(names: Sequence[str], programs: Sequence[PrimFunc], work: Sequence[fl
 
 def _most_pieces(program: PrimFunc) -> int:
     """Return in how many pieces a program may be cut: for each thread that it may use one, if those are limited."""
-    return int((program.attrs or {}).get(MOST_THREADS, _MOST_PIECES))
+    return int((program.attrs or {}).get(MAX_THREADS, _MAX_PIECES))
 
 
 def _loop(body: Stmt, count: int) -> Loop | None:

@@ -11,7 +11,7 @@ from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
 # The attribute of a tensor program that runs on fewer threads than there are.
-MOST_THREADS = "autotune_threads"
+MAX_THREADS = "autotune_threads"
 _ANNOUNCE = "autotune_announce"
 _ANNOUNCE_LIMITED = "autotune_announce_limited"
 # The variables are those of pool.c, or, in a program that is run without the pool, such that nobody reads.
@@ -40,7 +40,7 @@ def announce_extents(module: IRModule) -> IRModule:
 
 
 def _announcing(function: PrimFunc) -> PrimFunc:
-    threads = (function.attrs or {}).get(MOST_THREADS)
+    threads = (function.attrs or {}).get(MAX_THREADS)
     body = _visit(function.body, [] if threads is None else [tirx.IntImm("int32", int(threads))])
     if body.same_as(function.body):
         return function

@@ -15,7 +15,7 @@ from autotune.tvm_backend.vector_math.formula import Formula
 _LOG10_E = 0.4342944819032518
 _LOG10_2_HIGH = 0.301025390625
 _LOG10_2_LOW = 4.605038981195214e-06
-_LEAST_NORMAL = 1.1754943508222875e-38
+_MIN_NORMAL = 1.1754943508222875e-38
 _SQRT_HALF_BITS = 0x3F3504F3
 _HUGE = 1e9  # its square plus one is its square
 
@@ -119,7 +119,7 @@ def _log1p_or_log_of_double(f: Formula, size: PrimExpr, small: PrimExpr) -> Prim
 
 def _split(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """Return n and r with x = 2**n (1 + r), both float32. They mean nothing where x is not positive and finite."""
-    tiny = f.let(f.select(x < _LEAST_NORMAL, 1.0, 0.0))
+    tiny = f.let(f.select(x < _MIN_NORMAL, 1.0, 0.0))
     bits = f.let(f.bits(f.select(tiny > 0.5, x * 8388608.0, x)))
     power = f.let((bits - _SQRT_HALF_BITS) >> 23)
     mantissa = f.bits(bits - (power << 23), "float32")

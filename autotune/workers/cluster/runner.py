@@ -33,7 +33,7 @@ from autotune.storage.paths import Workspace
 from autotune.workers.stage_runner import StageRunner
 
 _FIRST_RETRY_S = 1.0
-_LONGEST_RETRY_S = 30.0
+_MAX_RETRY_S = 30.0
 _STOP_S = 10.0
 
 
@@ -158,7 +158,7 @@ class ClusterRunner(StageRunner):
 
     def _try_later(self) -> None:
         self._retry_at = time.monotonic() + self._retry_s
-        self._retry_s = min(_LONGEST_RETRY_S, 2 * self._retry_s)
+        self._retry_s = min(_MAX_RETRY_S, 2 * self._retry_s)
 
     def _send(self, message: Message) -> None:
         if self._bridge is not None and self._bridge.stdin is not None:

@@ -10,7 +10,7 @@ from tvm import relax
 from autotune.errors import BadInput
 from autotune.plans.plan import Block, Plan
 from autotune.tvm_backend.graph.blocks import OPERATORS
-from autotune.tvm_backend.graph.run_order import LEAST_MEMORY, order_kernels
+from autotune.tvm_backend.graph.run_order import MIN_MEMORY, order_kernels
 from autotune.tvm_backend.lowering import prepare
 
 from ..relax_functions import function
@@ -40,7 +40,7 @@ def test_a_large_result_is_used_before_another_one_is_computed(branches, target)
     prepared = prepare(branches, target)
     names = order(prepared)
     assert names.index("matmul_2") < names.index("sum_2") < names.index("matmul_1")
-    assert prepared["main"].attrs[LEAST_MEMORY] < 2 * LARGE
+    assert prepared["main"].attrs[MIN_MEMORY] < 2 * LARGE
 
 
 def test_a_result_of_several_that_was_read_is_not_kept_to_the_end(target) -> None:
@@ -52,7 +52,7 @@ def test_a_result_of_several_that_was_read_is_not_kept_to_the_end(target) -> Non
 
     prepared = prepare(function(build, (64, 2)), target)
     both = 2 * SMALL  # as much as the input, which is there all the time
-    assert prepared["main"].attrs[LEAST_MEMORY] == both + both + LARGE
+    assert prepared["main"].attrs[MIN_MEMORY] == both + both + LARGE
 
 
 def test_a_plan_decides_the_order(branches, target) -> None:
@@ -70,7 +70,7 @@ def test_a_block_cannot_come_before_what_it_reads(branches, target) -> None:
 
 def test_more_memory_than_is_allowed_is_refused(branches, target) -> None:
     prepared = prepare(branches, target)
-    least = int(prepared["main"].attrs[LEAST_MEMORY]) / 1e6
+    least = int(prepared["main"].attrs[MIN_MEMORY]) / 1e6
     order_kernels(prepared, Plan(), memory_mb=least)
     message = r"^the model's activations need 0.01\d+ MB, more than --memory 0.01MB; in any order .* at least$"
     with pytest.raises(BadInput, match=message):

@@ -118,4 +118,4 @@ def test_a_cpu_has_no_such_estimate(matmul_of, target):
 
 def test_the_limits_are_those_of_the_target(knobs):
     limits = GpuLimits.of(knobs.target)
-    assert (limits.most_threads, limits.most_shared, limits.chip.count) == (1024, 49152, 132)
+    assert (limits.max_threads, limits.max_shared, limits.chip.count) == (1024, 49152, 132)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.search.shared_memory import most_at_launch, postprocessors
+from autotune.tvm_backend.search.shared_memory import max_shared_default, postprocessors
 
 from ...cuda_stand_in import StandIn, compile_libraries
 
@@ -65,8 +65,8 @@ def accepted(schedule, target):
 
 @pytest.mark.parametrize(("arch", "kib"), [("sm_70", 48), ("sm_75", 63), ("sm_80", 163), ("sm_89", 99), ("sm_90", 227)])
 def test_a_launch_may_give_what_the_architecture_has(arch, kib):
-    assert most_at_launch(gpu(arch)) == kib * KIB
-    assert most_at_launch(gpu(arch, max_shared_memory_per_block=4096)) == 4096
+    assert max_shared_default(gpu(arch)) == kib * KIB
+    assert max_shared_default(gpu(arch, max_shared_memory_per_block=4096)) == 4096
 
 
 @pytest.mark.parametrize(

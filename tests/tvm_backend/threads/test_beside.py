@@ -14,7 +14,7 @@ from tvm.script import tirx as T
 
 from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.threads.beside import JOINED, join_loops, joined
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 
 ROWS = 20
 NAMES = ("one", "other")
@@ -99,7 +99,7 @@ def test_a_serial_program_is_one_piece() -> None:
 
 
 def test_a_program_has_no_more_pieces_than_it_may_have_threads() -> None:
-    limited = in_parallel(doubled, "double").with_attr(MOST_THREADS, 1)
+    limited = in_parallel(doubled, "double").with_attr(MAX_THREADS, 1)
     program = joined(NAMES, [limited, in_parallel(doubled, "double")], [1.0, 1.0], 2)
     assert parallel_loops(program) == [1 + 8]
 

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from autotune.tvm_backend.threads.extents import MOST_THREADS, announce_extents
+from autotune.tvm_backend.threads.extents import MAX_THREADS, announce_extents
 
 
 def program(kind: Any) -> Any:
@@ -59,5 +59,5 @@ def test_a_long_index_is_announced_as_the_pool_reads_it() -> None:
 
 def test_a_program_on_fewer_threads_says_how_many() -> None:
     module = program(T.parallel)
-    module.update_func(module.get_global_var("main"), module["main"].with_attr(MOST_THREADS, 3))
+    module.update_func(module.get_global_var("main"), module["main"].with_attr(MAX_THREADS, 3))
     assert '"autotune_announce_limited", 12, 3)' in text(module)

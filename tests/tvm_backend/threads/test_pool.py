@@ -20,7 +20,7 @@ from tvm.script import tirx as T
 
 from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.threads import pool
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.threads.pool import pool_object
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +95,7 @@ def test_every_iteration_is_computed_once(
 
 def test_a_kernel_on_one_thread_starts_no_others(tmp_path: Path) -> None:
     module = counting(100)
-    module.update_func(module.get_global_var("main"), module["main"].with_attr(MOST_THREADS, 1))
+    module.update_func(module.get_global_var("main"), module["main"].with_attr(MAX_THREADS, 1))
     build_library(module, tvm.target.Target(HERE), tmp_path / "100.so")
     before = tasks()
     assert Kernel(tmp_path / "100.so", tmp_path).counts(calls=50) == [50]

@@ -28,7 +28,7 @@ from autotune.tvm_backend.export.timing.timed_process import KernelTime
 TIMINGS = 4  # in one process
 _LONG_S = 60.0  # no further turn begins after so many seconds
 _SLOW_S = 5.0  # a runtime outside of the pair whose process takes longer is timed in one turn only
-_MOST_TURNS = 15  # of two runtimes whose ratio is uncertain
+_MAX_TURNS = 15  # of two runtimes whose ratio is uncertain
 _UNCERTAIN = 1.05  # the upper end of a ratio's interval divided by the lower, above which it is uncertain
 _CONFIDENCE = 0.9
 _AGREEING_TURNS = 3  # that end a comparison early
@@ -181,7 +181,7 @@ class RuntimeComparison:
         began = time.monotonic()
         names = list(times)
         turns = max(1, -(-timings // TIMINGS))
-        for turn in range(max(turns, _MOST_TURNS) if pair else turns):
+        for turn in range(max(turns, _MAX_TURNS) if pair else turns):
             passed_s = time.monotonic() - began
             if turn and passed_s > longest_s:
                 break

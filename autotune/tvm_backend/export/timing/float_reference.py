@@ -20,9 +20,9 @@ from autotune.tvm_backend.export.timing.whole_model import Case, Nearness, Verif
 _WITHIN = 1.1  # times the runtime's distance
 _CHANCE = 3.0  # standard deviations of the ratio of two such distances, which are taken from so many values
 _LARGEST = 1.5  # times the runtime's largest error: a single wrong value hardly changes a root mean square
-_MOST_DISTANCE = 0.05  # of a runtime that says something: another 5% would not show beside more
+_MAX_DISTANCE = 0.05  # of a runtime that says something: another 5% would not show beside more
 _VALUES = 4096  # of an output, that as many inputs are drawn for
-_MOST_INPUTS = 8
+_MAX_INPUTS = 8
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def decides(model: OnnxModel, arrays: Arrays, threads: int) -> bool:
     if not exact:
         return False
     ways = _ways(model, arrays, threads)
-    return all(distance <= _MOST_DISTANCE for way in ways for distance in accuracy.distances([way], exact))
+    return all(distance <= _MAX_DISTANCE for way in ways for distance in accuracy.distances([way], exact))
 
 
 def _exact(model: OnnxModel, several: Sequence[Arrays], threads: int) -> Iterator[Arrays]:
@@ -129,7 +129,7 @@ def judge(
 
 
 def _is_near(own: float, runtime: float, size: int) -> bool:
-    return runtime <= _MOST_DISTANCE and own <= runtime * (_WITHIN + _CHANCE / math.sqrt(max(size, 1)))
+    return runtime <= _MAX_DISTANCE and own <= runtime * (_WITHIN + _CHANCE / math.sqrt(max(size, 1)))
 
 
 def _largest(outputs: Sequence[Arrays], exact: Sequence[Arrays]) -> float:
@@ -141,7 +141,7 @@ def _more(export: ExportJob, model: OnnxModel, case: Case) -> Iterator[Case]:
     fewest = min((array.size for array in case.expected), default=0)
     if export.request.inputs or not fewest:
         return
-    for turn in range(1, min(_MOST_INPUTS, -(-_VALUES // fewest))):
+    for turn in range(1, min(_MAX_INPUTS, -(-_VALUES // fewest))):
         drawn = inputs.verification_inputs(model, case.entry.inputs, None, inputs.SEED + turn)
         (expected,) = model.outputs([drawn.arrays], export.request.threads)
         yield replace(case, inputs=drawn, expected=expected)

@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.errors import WorkerCrashed, WorkerError
 
-LONGEST_S = 300.0  # that an answer may take: a model is loaded and run once, or for some tenths of a second
+MAX_S = 300.0  # that an answer may take: a model is loaded and run once, or for some tenths of a second
 KERNELS = "kernels"  # the line that asks for them
 _MESSAGE_LENGTH = 300  # characters of an error message that are kept
 
@@ -101,9 +101,9 @@ class RuntimeProcess:
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         began = time.monotonic()
-        if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
+        if not select.select([self._process.stdout], [], [], MAX_S)[0]:
             raise WorkerError(
-                f"{self._name} has not answered in {LONGEST_S:g} s: a run of the model takes too long to be compared."
+                f"{self._name} has not answered in {MAX_S:g} s: a run of the model takes too long to be compared."
                 " Let the daemon run on, so that each kernel has a trial; `autotune status JOB` names those without"
             )
         answer = self._process.stdout.readline()

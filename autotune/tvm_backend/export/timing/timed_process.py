@@ -35,14 +35,14 @@ from autotune.tvm_backend.load import without_torch
 from autotune.tvm_backend.types import VirtualMachine
 
 _RUNS = 21
-_LEAST_RUNS = 3
+_MIN_RUNS = 3
 _RUNS_S = 1.0  # after which there are no more runs than those
 # What the virtual machine does between kernels. The last returns a weight that lies in the library.
 _BETWEEN = ("vm.builtin.", "runtime.TVMTensorCreateView", "autotune_weight")
 _WARMUP_S = 0.3
 _AGAIN_S = 0.02  # the warm-up before each further timing, because another process ran meanwhile
 _TIMING_S = 0.1
-_LONGEST_S = 0.5  # how long a process waits for its threads to sleep
+_MAX_S = 0.5  # how long a process waits for its threads to sleep
 _LOOK_S = 0.01  # how often it looks whether they do
 _ASLEEP = 0.1  # of a CPU, at most
 _SLOW_S = 0.2  # a model whose run takes longer is slow
@@ -112,7 +112,7 @@ def kernel_times(machine: VirtualMachine, run: Callable[[], object], finish: Cal
     run()
     runs: list[_Stopwatch] = []
     began = time.perf_counter()
-    while len(runs) < (_RUNS if time.perf_counter() - began < _RUNS_S else _LEAST_RUNS):
+    while len(runs) < (_RUNS if time.perf_counter() - began < _RUNS_S else _MIN_RUNS):
         watch = _Stopwatch(finish)
         machine.set_instrument(watch)
         run()
@@ -263,7 +263,7 @@ def _seconds(run: Callable[[], object], count: int) -> float:
 
 def _settle() -> None:
     """Wait until the threads of this process sleep. Those of a pool may spin for a while after a run."""
-    ends = time.perf_counter() + _LONGEST_S
+    ends = time.perf_counter() + _MAX_S
     while time.perf_counter() < ends:
         began = time.process_time()
         time.sleep(_LOOK_S)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from autotune.errors import VerificationError
 from autotune.processes.messages import ImportAnswer, ImportRequest
-from autotune.storage.formats import MOST_OWN_ERROR, Entry, VerifiedBy
+from autotune.storage.formats import MAX_OWN_ERROR, Entry, VerifiedBy
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.inputs import SEED
@@ -62,7 +62,7 @@ def _verdict(model: Submitted, entry: Entry, threads: int, until: float) -> _Ver
         own = own_error(model, drawn, expected, threads, until)
     except Exception:  # as above, of one of its other ways
         return _Verdict()
-    return _Verdict(own, "runtime" if own <= MOST_OWN_ERROR else _otherwise(model, drawn.arrays, threads))
+    return _Verdict(own, "runtime" if own <= MAX_OWN_ERROR else _otherwise(model, drawn.arrays, threads))
 
 
 def _otherwise(model: Submitted, arrays: Arrays, threads: int) -> VerifiedBy:

@@ -14,7 +14,7 @@ from autotune.errors import VerificationError, WorkerError
 from autotune.options import InputSpec
 from autotune.plans.plan import Plan
 from autotune.storage.confirmation import EntryTimes
-from autotune.storage.formats import MOST_OWN_ERROR, Entry, JobSpec
+from autotune.storage.formats import MAX_OWN_ERROR, Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import inputs
@@ -36,7 +36,7 @@ WITHOUT_GRAPH = "without_graph_ms"
 _ROUNDS_LESS = "; submit it with --no-winograd, which rounds less"
 _EARLY_TURNS = 7  # of libraries that are compared
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
-_LEAST_OWN_ERROR = 1e-3  # below which a model has no steps, and its own error says nothing of other ways
+_MIN_OWN_ERROR = 1e-3  # below which a model has no steps, and its own error says nothing of other ways
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:
     with _about(export.spec, case.entry):
         exact = accuracy.largest_error(ours, case.expected, probabilities) <= tolerance
         own = 0.0 if exact else _own_error(export, case)
-        allowance = 2 * own if _LEAST_OWN_ERROR <= own <= MOST_OWN_ERROR else 0.0
+        allowance = 2 * own if _MIN_OWN_ERROR <= own <= MAX_OWN_ERROR else 0.0
         title = export.models[0].title
         try:
             return accuracy.check(ours, case.expected, max(tolerance, allowance), probabilities, title), allowance
@@ -283,7 +283,7 @@ def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:
 
 def _advice(export: ExportJob, own: float, title: str) -> str:
     """What the user of a model that was not verified can do. `own` is the model's own error."""
-    if own > MOST_OWN_ERROR:
+    if own > MAX_OWN_ERROR:
         apart = f"{title} itself is up to {own:.2g} from itself on these inputs"
         return f"; {apart}: give others with --inputs, or raise [export] tolerance if that is good enough"
     return _ROUNDS_LESS if any(task.name.startswith("winograd") for task in export.spec.tasks) else ""

@@ -17,7 +17,7 @@ from autotune.errors import ModelError
 from autotune.plans.arena import FOR_EVER, Lifetimes, aligned, place
 from autotune.tvm_backend.expressions import is_tensor_constant
 from autotune.tvm_backend.programs import runtime_functions
-from autotune.tvm_backend.threads.extents import MOST_THREADS
+from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, PrimFunc, Var
 
 # Calls of the virtual machine that check what the C++ program declares, or begin or end the life of an object.
@@ -294,5 +294,5 @@ def _threads(program: PrimFunc, name: str) -> int | None:
         raise refused(f"the operator {name} calls {packed[0]} of TVM's runtime")
     loops: list[bool] = []
     tvm_ffi.structural_walk(program.body, ((tirx.For, lambda loop: loops.append(int(loop.kind) == _PARALLEL)),))
-    limit = (program.attrs or {}).get(MOST_THREADS)
+    limit = (program.attrs or {}).get(MAX_THREADS)
     return (None if limit is None else int(limit)) if any(loops) else 1

@@ -35,7 +35,7 @@ _MAX_TENSORS = 1 << 16
 _MAX_KEYS = 1 << 16
 _MAX_ALIGNMENT = 1 << 16
 _ALIGNMENT = "general.alignment"
-_LEAST_ENTRY = 8 + 4 + 8 + 4 + 8  # bytes of what says where a tensor is
+_MIN_ENTRY = 8 + 4 + 8 + 4 + 8  # bytes of what says where a tensor is
 
 
 class _Malformed(ValueError):
@@ -140,7 +140,7 @@ class _Reader:
         return values
 
     def tensors(self, count: int, values: Mapping[str, Value]) -> dict[str, Tensor]:
-        if count * _LEAST_ENTRY > self._left:
+        if count * _MIN_ENTRY > self._left:
             raise _Malformed(f"it says that it has {count} tensors, and ends before them")
         alignment = values.get(_ALIGNMENT, 32)
         if not isinstance(alignment, int) or not 0 < alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):

@@ -20,7 +20,7 @@ _NO_NETWORKS = {  # what the names of operators begin with, and what serves them
     "TreeEnsemble": "lleaves, treelite and ONNX Runtime run ensembles of trees fast",
     "SVM": "ONNX Runtime runs support vector machines fast",
 }
-_MOST_ELEMENTS = 1 << 32  # of one tensor: 16 GiB in float32
+_MAX_ELEMENTS = 1 << 32  # of one tensor: 16 GiB in float32
 
 
 def check_kind(path: Path, proto: ModelProto) -> None:
@@ -93,7 +93,7 @@ def check_runs(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> No
 
 
 def _check_elements(what: str, shape: Sequence[int]) -> None:
-    if math.prod(shape) > _MOST_ELEMENTS:
+    if math.prod(shape) > _MAX_ELEMENTS:
         shown = "x".join(map(str, shape))
         raise ModelError(f"{what} is {shown}, which is more than 2^32 elements; give the model smaller inputs")
 

@@ -44,7 +44,7 @@ def name_nodes(model: ModelProto) -> ModelProto:
 
 
 def mixed(
-    graph: MixedGraph, cost: Cost, error: Cost, whole: Quantisation, most_drop: float
+    graph: MixedGraph, cost: Cost, error: Cost, whole: Quantisation, max_drop: float
 ) -> tuple[ModelProto, Quantisation]:
     """Keep as little as possible of a quantised model in floats.
 
@@ -53,13 +53,13 @@ def mixed(
         cost: Measures a model on all samples.
         error: Measures one on a few samples, for the ranking.
         whole: What the quantised model costs.
-        most_drop: Which part of the answers may change.
+        max_drop: Which part of the answers may change.
 
     Returns:
         The model, and what it costs, with the models that were tried on the way.
     """
     ranked = _ranked(graph, error)
-    search = _Search(graph, cost, most_drop, ranked, {frozenset(): whole})
+    search = _Search(graph, cost, max_drop, ranked, {frozenset(): whole})
     floats = search.without_needless(search.fewest())
     return graph.with_floats({layer.name for layer in floats}), search.described(floats)
 
@@ -252,7 +252,7 @@ class _Search:
 
     graph: MixedGraph
     cost: Cost
-    most_drop: float
+    max_drop: float
     ranked: Sequence[FloatLayer]
     costs: dict[frozenset[str], Quantisation]
 
@@ -268,7 +268,7 @@ class _Search:
         enough = len(self.ranked)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
-            if self.measured(self.ranked[:middle]).within(self.most_drop):
+            if self.measured(self.ranked[:middle]).within(self.max_drop):
                 enough = middle
             else:
                 too_few = middle
@@ -279,7 +279,7 @@ class _Search:
         by_time = sorted((layer for layer in floats if layer.saved_ms > 0), key=lambda layer: -layer.saved_ms)
         for layer in by_time[:_TRIED_AGAIN]:
             fewer = [other for other in floats if other is not layer]
-            if fewer and self.measured(fewer).within(self.most_drop):
+            if fewer and self.measured(fewer).within(self.max_drop):
                 floats = fewer
         return floats
 

@@ -54,7 +54,7 @@ _QUANTISED = (
 
 
 def quantise(
-    path: Path, proto: ModelProto, calibration: Path, most_drop: float | None = None, accuracy: str = ""
+    path: Path, proto: ModelProto, calibration: Path, max_drop: float | None = None, accuracy: str = ""
 ) -> tuple[ModelProto, Quantisation]:
     """Quantise a model, but for the layers that have to stay in floats.
 
@@ -63,7 +63,7 @@ def quantise(
         proto: The model.
         calibration: A file of NumPy with an array for each input. Its first axis counts samples, or the rows of the
             batches that the model takes. It may have the right answers, too: an array `labels`, of indices.
-        most_drop: By which part the answers on the calibration data may become worse; None for any.
+        max_drop: By which part the answers on the calibration data may become worse; None for any.
         accuracy: The command that prints how good outputs are, as `score` runs it; "" for none.
 
     Returns:
@@ -85,9 +85,9 @@ def quantise(
             quantised = _quantised(source, samples, Path(folder) / "quantised.onnx")
             answers = _Answers(proto, samples, labels, judge)
             whole = answers.cost(quantised)
-            if most_drop is None or whole.within(most_drop):
+            if max_drop is None or whole.within(max_drop):
                 return quantised, whole
-            return mixed(MixedGraph(source, quantised, samples[0]), answers.cost, answers.few().cost, whole, most_drop)
+            return mixed(MixedGraph(source, quantised, samples[0]), answers.cost, answers.few().cost, whole, max_drop)
         except ModelError:
             raise
         except Exception as error:  # ONNX, ONNX Runtime and its quantiser have no common class of exceptions

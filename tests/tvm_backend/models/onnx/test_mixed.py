@@ -67,7 +67,7 @@ def convolutions(proto):
 def test_the_layer_that_changes_answers_stays_in_floats(calibration, tmp_path):
     model = network().model()
     _, whole = quantise(tmp_path / "model.onnx", model, calibration)
-    proto, cost = quantise(tmp_path / "model.onnx", model, calibration, most_drop=0.05)
+    proto, cost = quantise(tmp_path / "model.onnx", model, calibration, max_drop=0.05)
     assert whole.agreement < 0.95 <= cost.agreement
     floats, quantised = convolutions(proto)
     assert {layer.name for layer in cost.floats} >= set(floats)
@@ -78,7 +78,7 @@ def test_the_layer_that_changes_answers_stays_in_floats(calibration, tmp_path):
 
 @pytest.mark.usefixtures("bytes_are_faster")
 def test_the_models_that_were_measured_go_from_the_one_in_bytes_to_the_one_that_was_taken(calibration, tmp_path):
-    _, cost = quantise(tmp_path / "model.onnx", network().model(), calibration, most_drop=0.05)
+    _, cost = quantise(tmp_path / "model.onnx", network().model(), calibration, max_drop=0.05)
     taken = [model for model in cost.curve if model.floats == len(cost.floats) and model.error == cost.error]
     (whole,) = (model for model in cost.curve if model.floats == 0)
     assert taken and taken[0].agreement == cost.agreement > whole.agreement
@@ -86,7 +86,7 @@ def test_the_models_that_were_measured_go_from_the_one_in_bytes_to_the_one_that_
 
 
 def test_nothing_stays_in_floats_where_the_answers_are_within_the_limit(calibration, tmp_path):
-    proto, cost = quantise(tmp_path / "model.onnx", network(loud=False).model(), calibration, most_drop=0.5)
+    proto, cost = quantise(tmp_path / "model.onnx", network(loud=False).model(), calibration, max_drop=0.5)
     assert not cost.floats and not convolutions(proto)[0]
 
 
@@ -105,7 +105,7 @@ def test_a_layer_that_is_no_faster_in_bytes_stays_in_floats_once_it_is():
 
 def test_a_limit_of_zero_is_kept_by_leaving_as_many_in_floats_as_it_takes(calibration, tmp_path):
     model = network().model()
-    proto, cost = quantise(tmp_path / "model.onnx", model, calibration, most_drop=0.0)
+    proto, cost = quantise(tmp_path / "model.onnx", model, calibration, max_drop=0.0)
     assert cost.agreement == 1.0
     sessions = [open_session(item, ()) for item in (model, proto)]
     samples = np.load(calibration)["input"]

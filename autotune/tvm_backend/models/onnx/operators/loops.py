@@ -16,7 +16,7 @@ from autotune.tvm_backend.models.onnx.operators.lstm_loops import lstm_loop
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, UnknownValue, attributes_of
 from autotune.tvm_backend.types import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
-_MOST_OPERATORS = 4096  # of all steps together: each that cannot be fused is a kernel
+_MAX_OPERATORS = 4096  # of all steps together: each that cannot be fused is a kernel
 _EXPORT = "export the model with a loop of fixed length"
 
 
@@ -118,8 +118,8 @@ class _Body:
             ValueError: They are not.
         """
         count = len(self._operators)
-        if steps * count > _MOST_OPERATORS:
-            most = _MOST_OPERATORS // max(1, count)
+        if steps * count > _MAX_OPERATORS:
+            most = _MAX_OPERATORS // max(1, count)
             raise ValueError(
                 f"it has {steps} steps of {count} operators; at most {most} such steps are unrolled: {_EXPORT} and"
                 " fewer steps, or with LSTM, GRU or RNN operators in its place"
