@@ -275,6 +275,7 @@ class ExportRequest:
         lock_folder: where leases are.
         tolerance: the largest error that is accepted, relative to the largest value of its output.
         turns: how often each model is timed.
+        compare_s: the seconds that this may take at each set of shapes, in more than one turn of fresh processes.
         contenders: how many candidates of each task are timed again.
         inputs: files with inputs to verify and to compare on, each for one set of shapes; others are drawn.
         source: whether to write the network as C++ source, too.
@@ -293,6 +294,7 @@ class ExportRequest:
     lock_folder: str
     tolerance: float
     turns: int
+    compare_s: float
     contenders: int
     inputs: tuple[str, ...]
     source: bool = False

@@ -1,0 +1,253 @@
+"""Export a job: compile its best schedules so far into a verified library."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune import devices
+from autotune.commands import references
+from autotune.commands.export.request import contenders, request_of
+from autotune.commands.export.summary import report_text
+from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace_of
+from autotune.config import Config, load_config
+from autotune.errors import BadInput, BadState, StorageError, disk_problem
+from autotune.regular_file import check_readable
+from autotune.storage import registry
+from autotune.storage.atomic import make_folders
+from autotune.storage.formats import JobSpec
+from autotune.storage.job_files import in_use, read_spec
+from autotune.storage.locks import sole_writer
+from autotune.storage.model_digest import ModelDigest
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
+from autotune.workers import oneshot
+
+
+def export(
+    workspace: Workspace,
+    config: Config,
+    paths: JobPaths,
+    output: Path,
+    progress: oneshot.TellProgress,
+    inputs: Sequence[Path] = (),
+    *,
+    source: bool = False,
+    untuned: bool = False,
+    quick: bool = False,
+    retime: bool = False,
+) -> dict[str, Any]:
+    """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
+
+    Of a job of commands the best values and all trials are written, see `autotune.command_jobs.best`.
+
+    Args:
+        workspace: Where the job is.
+        config: The settings.
+        paths: The job.
+        output: The folder. It is made if it does not exist.
+        progress: Called with a description of each step when it starts.
+        inputs: NPZ files with inputs to verify and to time on, by name, each for one set of shapes of the job. Others
+            are random.
+        source: Whether to write the network as C++ source, too.
+        untuned: Whether to time the model with TVM's default schedules, too.
+        quick: Whether to write the library as soon as it is verified, and to time nothing.
+        retime: Whether to time the best candidates of each task again though the queue has timed them in the context
+            of the model.
+
+    Returns:
+        The report, as in `output/report.json`.
+
+    Raises:
+        VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
+        BadState: The job is for a simulated device.
+        Busy: Another export writes to `output`.
+        BoardProblem: The job is for boards, and none can be used now.
+        MachineProblem: The job is for boards that autotune.toml does not have.
+        BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
+            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU. Or `quick` was with
+            `untuned` or `retime`.
+        ModelError: `source` was asked for, and the model has something that cannot be written as source.
+    """
+    spec = read_spec(paths)
+    if devices.kind_of(spec) is devices.CommandDevice:
+        given = inputs or source or untuned or quick or retime
+        return _export_commands(workspace, paths, spec, output, plain=not given)
+    _check_timed(untuned=untuned, quick=quick, retime=retime)
+    _check_exportable(paths, spec, config, source)
+    _check_output(output, source)
+    _check_files(inputs)
+    request = replace(
+        request_of(workspace, config, paths, spec, output, inputs),
+        source=source,
+        untuned=untuned,
+        quick=quick,
+        contenders=contenders(config, spec, again=retime),
+    )
+    with sole_writer(output), in_use(workspace, paths):
+        report = oneshot.export_model(request, config.export.timeout_s, progress).report
+        if not quick:
+            with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
+                references.remember(paths, report)
+    return report
+
+
+def _export_commands(
+    workspace: Workspace, paths: JobPaths, spec: JobSpec, output: Path, *, plain: bool
+) -> dict[str, Any]:
+    """Export a job of commands; `plain` says whether no option was given that is for models."""
+    if not plain:
+        options = "--inputs, --source, --untuned, --quick and --retime"
+        raise BadInput(f"{options} are for models; commands are exported as they are")
+    from autotune.command_jobs import best  # here, for it loads NumPy
+
+    with in_use(workspace, paths):
+        return best.export(workspace, paths, spec, output)
+
+
+def _check_timed(*, untuned: bool, quick: bool, retime: bool) -> None:
+    """Check that an export that is to time nothing is not to time something."""
+    if untuned and quick:
+        raise BadInput("--untuned times the untuned model, and --quick times nothing; give one of them")
+    if retime and quick:
+        raise BadInput("--retime times the best kernels again, and --quick times nothing; give one of them")
+
+
+def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
+    """Check that a quantised model answers as the model as submitted, as far as the user asked for it."""
+    cost = spec.quantisation
+    if cost is None or spec.max_drop is None or cost.within(spec.max_drop):
+        return
+    drop = f"{cost.drop:.1%} of the {cost.samples} calibration samples"
+    if cost.score is not None:
+        before = f"{cost.drop:.1%} less than the {cost.score_before:.4g} in float32"
+        happened = f"scores {cost.score:.4g} by the command of --accuracy, {before}"
+    elif cost.right is not None:
+        happened = f"is less often right, by {drop}"
+    else:
+        happened = f"gives another top-1 answer than the model as submitted for {drop}"
+    raise BadState(
+        f"{paths.folder.name} in int8 {happened}; --max-drop allows {spec.max_drop:.1%}: submit it with more samples,"
+        " or in another precision"
+    )
+
+
+def _check_files(inputs: Sequence[Path]) -> None:
+    for file in inputs:
+        check_readable(file)
+
+
+def _check_exportable(paths: JobPaths, spec: JobSpec, config: Config, source: bool) -> None:
+    """Check that a job can be exported, as source if that is asked for."""
+    device = devices.kind_of(spec)
+    if not device.exists:
+        raise BadState(f"{paths.folder.name} was tuned for a device that does not exist: there is nothing to export")
+    _check_drop(paths, spec)
+    if source and spec.target_kind != "llvm":
+        raise BadInput(f"--source is for CPUs; {paths.folder.name} was tuned for {spec.target_kind}")
+    if source and spec.entries:
+        raise BadInput(f"--source is for one set of shapes; {paths.folder.name} has {len(spec.entries)}")
+    if spec.board:
+        devices.of_job(spec, config).check_here(spec.target_key)
+
+
+def _check_output(output: Path, source: bool) -> None:
+    """Check that the folder can be written to and may be, before compiling for minutes."""
+    if output.exists() and not output.is_dir():
+        raise BadInput(f"--output {output} is a file; give a folder")
+    try:
+        make_folders(output)
+        probe = output / ".tmp-probe"
+        probe.touch()
+        probe.unlink()
+        foreign = foreign_files(output)
+        changed = edited(output / SOURCE) if source else []
+    except OSError as error:
+        raise disk_problem("write to", output, error) from error
+    if foreign:
+        raise BadInput(
+            f"--output {output} has a {' and a '.join(foreign)} that autotune did not make; give a new folder"
+        )
+    if changed:
+        raise BadInput(f"{output / SOURCE / changed[0]} was edited or was not made by autotune; give a new folder")
+
+
+def registrable(paths: JobPaths) -> ModelDigest:
+    """Return the digest of the model of a job, by which programs find its library.
+
+    Raises:
+        BadInput: There is none, or they do not look for libraries of its kind.
+    """
+    spec = read_spec(paths)
+    if not devices.kind_of(spec).is_local_cpu:
+        raise BadInput(f"--register is for the CPUs of this machine; {paths.folder.name} was tuned for something else")
+    if spec.digest is None:
+        raise BadInput(f"{paths.folder.name} was submitted by an earlier version, without a digest; submit it again")
+    return spec.digest
+
+
+def command(
+    context: typer.Context,
+    job: OneJob,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.npz", help="Arrays to verify on, by input name; random by default. One file per shape."
+        ),
+    ] = None,
+    source: Annotated[
+        bool, typer.Option("--source", help="Also write the network as C++ source, which needs no runtime (CPUs only).")
+    ] = False,
+    untuned: Annotated[
+        bool,
+        typer.Option("--untuned", help="Also time the model with TVM's default schedules: up to minutes."),
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Write the library as soon as it is verified, and time nothing.")
+    ] = False,
+    retime: Annotated[
+        bool,
+        typer.Option(
+            "--retime", help="Time the best kernels again though the queue has timed them as in the model: a minute."
+        ),
+    ] = False,
+    register: Annotated[
+        bool, typer.Option("--register", help="Let programs find the library by their model: autotune.onnxruntime.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compile the best kernels so far into a library, verify it against the model as submitted, and time both.
+
+    For a job of commands, write the best values, scripts that build and run with them, and all trials. The steps go to
+    standard error, each with the time since the start.
+    """
+    from autotune.commands.jobs import select_one
+
+    workspace = workspace_of(context)
+    config = load_config(workspace.config)
+    paths = select_one(workspace, job)
+    digest = registrable(paths) if register else None  # before the minutes that an export takes
+    with steps(as_json, lines=True) as step:
+        report = export(
+            workspace,
+            config,
+            paths,
+            output,
+            step,
+            inputs or [],
+            source=source,
+            untuned=untuned,
+            quick=quick,
+            retime=retime,
+        )
+    tell(json.dumps(report) if as_json else report_text(report, str(output)))
+    if digest is not None:
+        registry.register(output, digest)
+        say(f"registered {output} for {report['model']}")
