@@ -256,10 +256,22 @@ class ExportSettings:
             " timed them in the context of the model. 1: none.",
         ),
     ] = 8
+    kept_mb: Annotated[
+        int,
+        whole_number(
+            0,
+            "Megabytes of compiled kernels that are kept in `logs/objects`, so that none is compiled twice. 0: none.",
+        ),
+    ] = 256
     timeout_s: Annotated[float, at_least(0.1, "Seconds until an export is killed.")] = 3600.0
     cuda_graph: Annotated[
         bool, text("Whether a library for CUDA launches its kernels as a CUDA graph, where it can.")
     ] = True
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return `kept_mb` in bytes."""
+        return self.kept_mb * 10**6
 
 
 @dataclass(frozen=True)

@@ -283,6 +283,7 @@ class ExportRequest:
         cuda_graph: whether a library for CUDA launches its kernels as a CUDA graph.
         untuned: whether the model is compiled with TVM's default schedules, too, to compare with.
         quick: whether the library is written as soon as it is verified, and nothing is timed.
+        kept_bytes: how large the compiled kernels of the workspace that are kept may be together; 0 to keep none.
     """
 
     workspace: str
@@ -302,6 +303,7 @@ class ExportRequest:
     cuda_graph: bool = True
     untuned: bool = False
     quick: bool = False
+    kept_bytes: int = 0
 
 
 @dataclass(frozen=True)

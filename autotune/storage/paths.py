@@ -35,6 +35,7 @@ WORKSPACE/
     tuning/TARGET/HASH.index, .npz, .reference.npz, .claims    derived, may be deleted
     tuning/TARGET.claimed/         the same of what other workspaces claim to have measured on it
     estimates.json                 how long stages take; derived, may be deleted
+    objects/                       compiled kernels that are kept; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
     daemon.log, worker-KIND.log    text for people; with .1 at the end what was there before
@@ -312,6 +313,10 @@ class Workspace:
     @property
     def estimates(self) -> Path:
         return self.logs / "estimates.json"
+
+    @property
+    def objects(self) -> Path:
+        return self.logs / "objects"
 
     @property
     def quiet_times(self) -> Path:

@@ -39,6 +39,7 @@ def request_of(
         inputs=tuple(str(file.absolute()) for file in inputs),
         board=board,
         cuda_graph=config.export.cuda_graph,
+        kept_bytes=config.export.kept_bytes,
     )
 
 
