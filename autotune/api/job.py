@@ -165,6 +165,7 @@ class Job:
         untuned: bool = False,
         quick: bool = False,
         retime: bool = False,
+        again: bool = False,
     ) -> Exported:
         """Compile the model with the best schedules so far, verify it, time it and write it to a folder.
 
@@ -175,6 +176,7 @@ class Job:
             untuned: Whether to time the model with TVM's default schedules, too.
             quick: Whether to write the library as soon as it is verified, and to time nothing.
             retime: Whether to time the best kernels again though the queue has timed them in the context of the model.
+            again: Whether to compile, verify and time it again though nothing has changed since the last export.
 
         Returns:
             The exported library.
@@ -196,5 +198,6 @@ class Job:
             untuned=untuned,
             quick=quick,
             retime=retime,
+            again=again,
         )
         return Exported(folder, report)

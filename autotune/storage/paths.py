@@ -18,6 +18,7 @@ WORKSPACE/
       alternatives.json            the kernels that its plan is chosen from, with `submit --explore`
       choice.json                  the plan that was chosen so far
       exported.json                what the last export measured; may be deleted
+      last-export.json             where it went, and what it was made from; may be deleted
       confirmed.json               how long the whole model took
       rewritten.onnx               the graph that was imported instead, where the importer does not take the model's
       rewritten-1.onnx             the same for the second set of shapes, and so on
@@ -151,6 +152,10 @@ class JobPaths:
     @property
     def exported(self) -> Path:
         return self.folder / "exported.json"
+
+    @property
+    def last_export(self) -> Path:
+        return self.folder / "last-export.json"
 
     def rewritten_model(self, entry: int = 0) -> Path:
         """Return the graph that is imported for a set of shapes, counted from 0."""

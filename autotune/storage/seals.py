@@ -25,6 +25,7 @@ from autotune.storage.paths import seal_keys
 JOB = "job"
 LIBRARY = "library"
 OBJECT = "object"
+EXPORT = "export"
 COST_MODEL = "cost-model"
 # The key in hexadecimal digits, for processes that have another home than the user, such as those on a node.
 VARIABLE = "AUTOTUNE_SEAL_KEY"

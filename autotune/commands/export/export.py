@@ -13,6 +13,7 @@ import typer
 
 from autotune import devices
 from autotune.commands import references
+from autotune.commands.export import unchanged
 from autotune.commands.export.request import contenders, request_of
 from autotune.commands.export.summary import report_text
 from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace_of
@@ -42,6 +43,7 @@ def export(
     untuned: bool = False,
     quick: bool = False,
     retime: bool = False,
+    again: bool = False,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -60,6 +62,8 @@ def export(
         quick: Whether to write the library as soon as it is verified, and to time nothing.
         retime: Whether to time the best candidates of each task again though the queue has timed them in the context
             of the model.
+        again: Whether to compile, verify and time it again though nothing has changed since the last export of the job.
+            Else what that wrote is written again.
 
     Returns:
         The report, as in `output/report.json`.
@@ -91,9 +95,17 @@ def export(
         contenders=contenders(config, spec, again=retime),
     )
     with sole_writer(output), in_use(workspace, paths):
+        digest = unchanged.made_from(workspace, paths, spec, request)
+        known = None if again or retime else unchanged.again(paths, digest, output)
+        if known is not None:
+            progress(
+                "nothing has changed since the last export of the job: these are its files; --again makes new ones"
+            )
+            return known
         report = oneshot.export_model(request, config.export.timeout_s, progress).report
-        if not quick:
-            with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
+        with contextlib.suppress(StorageError, OSError):  # the library is written, which is what was asked for
+            unchanged.remember(paths, digest, output)
+            if not quick:
                 references.remember(paths, report)
     return report
 
@@ -218,6 +230,12 @@ def command(
             "--retime", help="Time the best kernels again though the queue has timed them as in the model: a minute."
         ),
     ] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Compile, verify and time it though nothing has changed since it was exported last."
+        ),
+    ] = False,
     register: Annotated[
         bool, typer.Option("--register", help="Let programs find the library by their model: autotune.onnxruntime.")
     ] = False,
@@ -246,6 +264,7 @@ def command(
             untuned=untuned,
             quick=quick,
             retime=retime,
+            again=again,
         )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
     if digest is not None:

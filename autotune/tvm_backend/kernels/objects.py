@@ -10,9 +10,6 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import tvm
@@ -21,16 +18,15 @@ from tvm import tirx
 from autotune.errors import WorkerError
 from autotune.processes.isolate import isolated_at_once
 from autotune.storage.kept_objects import KeptObjects
+from autotune.tvm_backend.compiler_digest import compiler_digest
 from autotune.tvm_backend.kernels.compile import lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
-from autotune.version import TESTED_TVM, __version__
 
 _ANCHOR = "autotune_anchor"  # the kernel that is left in a module whose others are in objects
 _ENTRY = "tirx.is_entry_func"
 _BUILD_S = 600.0  # that a kernel may take
-_COMPILERS = (".py", ".ll", ".c", ".h", ".json")  # the files of ours that decide what a program is compiled to
 
 
 def kernel_objects(module: IRModule, target: Target, kept: KeptObjects, children: int = 0) -> dict[str, bytes]:
@@ -59,30 +55,8 @@ def kernel_objects(module: IRModule, target: Target, kept: KeptObjects, children
 
 
 def _key(program: PrimFunc, target: Target) -> str:
-    parts = [tvm.ir.save_json(program), json.dumps(target.export(), sort_keys=True, default=str), _compiler()]
+    parts = [tvm.ir.save_json(program), json.dumps(target.export(), sort_keys=True, default=str), compiler_digest()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _compiler() -> str:
-    """The digest of what compiles: it takes 10 ms, once in a process."""
-    whole = hashlib.sha256(json.dumps([__version__, TESTED_TVM]).encode())
-    for name, content in sorted(_files(resources.files("autotune.tvm_backend"))):
-        whole.update(f"{name}\0{len(content)}\0".encode())
-        whole.update(content)
-    return whole.hexdigest()
-
-
-def _files(folder: Traversable, prefix: str = "") -> list[tuple[str, bytes]]:
-    """Return the files of our compiler below a folder, by name."""
-    files = list[tuple[str, bytes]]()
-    for item in folder.iterdir():
-        name = f"{prefix}/{item.name}"
-        if item.is_dir():
-            files += _files(item, name)
-        elif item.name.endswith(_COMPILERS):
-            files.append((name, item.read_bytes()))
-    return files
 
 
 def _compiled(programs: Mapping[str, PrimFunc], target: Target, children: int) -> dict[str, bytes]:

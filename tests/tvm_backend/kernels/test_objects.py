@@ -96,7 +96,7 @@ def test_what_another_compiler_or_target_made_is_not_linked(
     objects.kernel_objects(lowered, other, kept)
     assert set(compiled) == names(lowered)
     compiled.clear()
-    monkeypatch.setattr(objects, "_compiler", lambda: "another version")
+    monkeypatch.setattr(objects, "compiler_digest", lambda: "another version")
     objects.kernel_objects(lowered, target, kept)
     assert set(compiled) == names(lowered)
 
@@ -131,17 +131,3 @@ def test_a_kernel_that_cannot_be_compiled_is_named(
     with pytest.raises(WorkerError, match=r"^the kernel \w+ cannot be compiled: ValueError: no such instruction$"):
         objects.kernel_objects(lowered, target, kept, children=2)
     assert not kept.folder.exists()
-
-
-def test_the_digest_of_the_compiler_covers_all_files_that_decide_what_is_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read = dict(objects._files(objects.resources.files("autotune.tvm_backend")))
-    assert {"/kernels/pipeline.py", "/threads/pool.ll", "/isa/avx512.py"} <= set(read)
-    before = objects._compiler()
-    monkeypatch.setattr(objects, "_files", lambda folder: sorted({**read, "/kernels/pipeline.py": b"changed"}.items()))
-    objects._compiler.cache_clear()
-    try:
-        assert objects._compiler() != before
-    finally:
-        objects._compiler.cache_clear()
