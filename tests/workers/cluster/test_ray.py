@@ -36,6 +36,7 @@ from autotune.workers.stage_runner import StageRunner
 from autotune.workers.worker_pool import WorkerPool
 
 from ...rpc_lab import Lab, free_port
+from ...waiting import until
 
 if importlib.util.find_spec("ray") is None:
     warnings.warn("RAY IS NOT INSTALLED: nothing tests the cluster; run: pip install 'autotune[ray]'", stacklevel=1)
@@ -168,13 +169,6 @@ def meanwhile(work: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 def test_a_node_with_other_versions_is_refused_by_name_and_the_job_waits(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths], tmp_path: Path
@@ -190,7 +184,7 @@ def test_a_node_with_other_versions_is_refused_by_name_and_the_job_waits(
     told: list[Any] = []
 
     def look() -> None:
-        wait_for(lambda: any(node.state == "refused" for node in nodes_shown(workspace)))
+        until(lambda: any(node.state == "refused" for node in nodes_shown(workspace)))
         told.extend(node for node in nodes_shown(workspace) if node.state == "refused")
         time.sleep(1.5)  # the reasons are published once a second
         told.append(state(job).reason)
@@ -231,14 +225,14 @@ def test_nodes_die_come_and_are_drained_in_the_middle_and_every_trial_is_measure
 
     def disturb() -> None:
         try:
-            wait_for(lambda: bool(done_on("n1") and done_on("n2")))
+            until(lambda: bool(done_on("n1") and done_on("n2")))
             nodes.kill("n1")
             nodes.add("n3")
-            wait_for(lambda: is_shown("n3", "serving") and bool(lost()))
+            until(lambda: is_shown("n3", "serving") and bool(lost()))
             nodes.drain("n2")
-            wait_for(lambda: is_shown("n2", "draining"))
+            until(lambda: is_shown("n2", "draining"))
             drained.append(time.time())
-            wait_for(lambda: bool(done_on("n3", since=drained[0])))
+            until(lambda: bool(done_on("n3", since=drained[0])))
             losses.extend(lost())
         finally:
             os.kill(os.getpid(), signal.SIGINT)
@@ -263,12 +257,12 @@ def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers
     stopped: list[psutil.Process] = []
 
     def hang() -> None:
-        wait_for(lambda: len(hashes(workspace, 1)) >= 6)
+        until(lambda: len(hashes(workspace, 1)) >= 6)
         named = psutil.process_iter(["cmdline"])
         stopped.extend(process for process in named if "ray::Host" in " ".join(process.info["cmdline"] or []))
         for process in stopped:
             process.suspend()
-        wait_for(lambda: any(node.state == "lost" for node in nodes_shown(workspace)))
+        until(lambda: any(node.state == "lost" for node in nodes_shown(workspace)))
         for process in stopped:
             process.resume()
 
@@ -293,7 +287,7 @@ def test_a_node_that_is_slow_is_named_with_what_it_is_slow_at(
     told: dict[str, Any] = {}
 
     def look() -> None:
-        wait_for(lambda: any(node.slowness for node in nodes_shown(workspace)))
+        until(lambda: any(node.slowness for node in nodes_shown(workspace)))
         told.update({node.name: dict(node.slowness) for node in nodes_shown(workspace)})
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -327,7 +321,7 @@ def test_a_bridge_that_is_killed_is_started_again(
     job = make_job(1, "net", tasks=1, target=SIMULATED, trials=24)
 
     def kill() -> None:
-        wait_for(lambda: len(hashes(workspace, 1)) >= 4)
+        until(lambda: len(hashes(workspace, 1)) >= 4)
         for child in psutil.Process().children():
             if "autotune.workers.cluster.bridge" in child.cmdline():
                 child.kill()
@@ -439,7 +433,7 @@ def test_boards_are_measured_on_from_the_node_that_has_them(
     joined(runner, 2)
 
     def attach() -> None:
-        wait_for(lambda: any(board_failures(workspace)))
+        until(lambda: any(board_failures(workspace)))
         lab.start_server(supervised=True)
 
     thread = meanwhile(attach)
