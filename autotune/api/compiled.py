@@ -72,7 +72,7 @@ class Compiled:
         """Run a library, until one of the weights of its program is changed in place."""
         import torch
 
-        from autotune.api.programs import weights_of
+        from autotune.api.program_digest import weights_of
 
         self._library = library
         self._weights = [_Weight.of(tensor) for tensor in weights_of(program)]
@@ -186,7 +186,7 @@ class _Deferred:
     def __call__(self, *given: Any) -> Any:
         import torch
 
-        from autotune.api.programs import GraphModule
+        from autotune.api.program_digest import GraphModule
 
         weights = [item for item, static in zip(given, self._static, strict=True) if static]
         inputs = [item for item, static in zip(given, self._static, strict=True) if not static]
@@ -205,7 +205,7 @@ class _Deferred:
 def _compiled(module: Any, name: str, inputs: tuple[Any, ...], threads: int, submit: SubmitKeywords | None) -> Compiled:
     import torch
 
-    from autotune.api.programs import program_digest
+    from autotune.api.program_digest import program_digest
 
     try:
         with torch.no_grad():

@@ -18,8 +18,8 @@ from autotune.errors import AutotuneError, InvalidData
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.ownership import intruder
 from autotune.schema import convert, whole_number
+from autotune.storage.export_registry import registered
 from autotune.storage.model_digest import ModelDigest
-from autotune.storage.registry import registered
 from autotune.tvm_backend.export.folder import read_report
 from autotune.tvm_backend.export.loadable import REPORT, Compiled
 from autotune.tvm_backend.export.writing.files import LIBRARY

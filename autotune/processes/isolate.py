@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 from autotune.errors import CommandMissing, MachineProblem, ProcessRefused, StageTimeout, WorkerError, WrongResult
 from autotune.processes.interrupts import signal_name
 from autotune.processes.memory import Memory
-from autotune.processes.messages import MessageReader, encode
+from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 
 _ADVICE = {

@@ -16,7 +16,7 @@ from tvm import relax, te
 
 from autotune.tvm_backend.expressions import op_name, readers, static_shape, variables
 from autotune.tvm_backend.graph.rewrite import Rewriter
-from autotune.tvm_backend.intrinsics.elements import DTYPE
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE
 from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels

@@ -11,7 +11,7 @@ from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static
 from autotune.tvm_backend.graph.permutations import TO_FIRST, TO_LAST, axes_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.graph.row_operators import normalised_rows
-from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.element_types import BFLOAT16

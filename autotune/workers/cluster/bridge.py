@@ -27,17 +27,8 @@ from autotune import devices
 from autotune.config import load_config
 from autotune.errors import AutotuneError, DiskProblem
 from autotune.processes.isolate import die_with_parent
-from autotune.processes.messages import (
-    ClusterNodes,
-    Fatal,
-    KillStage,
-    MessageReader,
-    Ready,
-    RunStage,
-    StageReport,
-    receive,
-    send,
-)
+from autotune.processes.message_stream import MessageReader
+from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Ready, RunStage, StageReport, receive, send
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace

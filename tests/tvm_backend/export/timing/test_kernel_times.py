@@ -12,7 +12,7 @@ from autotune.tvm_backend.export.compilation import JobModel, compile_tuned
 from autotune.tvm_backend.export.inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.writing.report_json import kernel_work
-from autotune.tvm_backend.kernels.compile import link_shared
+from autotune.tvm_backend.kernels.shared_library import link_shared
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.tasks import extract_tasks
