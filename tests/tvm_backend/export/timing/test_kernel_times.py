@@ -102,7 +102,9 @@ def test_a_run_that_does_not_end_names_the_kernel_that_it_has_not_got_past(tmp_p
     with RuntimeProcess("tuned_ms", request, 1, program) as process:
         process.imported()
         monkeypatch.setattr(runtime_process.select, "select", lambda *_: until_it_runs(tmp_path / "outputs.running"))
-        with pytest.raises(WorkerError, match=r"^tuned_ms has not answered .* Its kernel endless has run for \d+ s; let"):
+        with pytest.raises(
+            WorkerError, match=r"^tuned_ms has not answered .* Its kernel endless has run for \d+ s; let"
+        ):
             process.load()
 
 
