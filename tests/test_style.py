@@ -61,6 +61,11 @@ def test_no_two_files_have_the_same_name() -> None:
     assert not [name for name, count in names.items() if count > 1]
 
 
+def test_no_two_public_classes_have_the_same_name() -> None:
+    classes = [node.name for tree in SOURCES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert not [name for name, count in Counter(classes).items() if count > 1 and not name.startswith("_")]
+
+
 def test_no_file_is_longer_than_a_reader_keeps_in_mind() -> None:
     files = [*SOURCES, *Path(__file__).parent.rglob("*.py")]
     lengths = {str(path): len(path.read_text().splitlines()) for path in files}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.api.job import Job
-from autotune.api.libraries import Choice, SoughtModel, choose
+from autotune.api.libraries import ChosenLibrary, SoughtModel, choose
 from autotune.api.queue import SubmitKeywords, jobs, submit_program
 from autotune.errors import AutotuneError, BadInput, MachineProblem, one_line
 from autotune.storage.job_files import read_spec
@@ -223,7 +223,7 @@ def _compiled(module: Any, name: str, inputs: tuple[Any, ...], threads: int, sub
     return _with_library(module, program, choice)
 
 
-def _with_library(module: Any, program: Any, choice: Choice) -> Compiled:
+def _with_library(module: Any, program: Any, choice: ChosenLibrary) -> Compiled:
     assert choice.folder is not None
     try:
         library = load(choice.folder / LIBRARY, choice.report, int(choice.report["threads"]))

@@ -10,7 +10,7 @@ import time
 
 from autotune.commands import gantt, render
 from autotune.commands.durations import duration
-from autotune.commands.references import Limit, title
+from autotune.commands.references import KernelLimit, title
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
 from autotune.commands.report.knob_sections import knob_values, knobs
@@ -187,7 +187,7 @@ def _tasks(job: JobReport) -> Section:
     return Section("tasks", "Tasks", _tasks_sentence(job), columns, rows, drawn)
 
 
-def _task_row(task: TaskReport, limit: Limit | None) -> tuple[Cell, ...]:
+def _task_row(task: TaskReport, limit: KernelLimit | None) -> tuple[Cell, ...]:
     remark = f"set aside: {task.set_aside}" if task.set_aside else "" if task.tunable else "nothing to tune"
     share = None if task.share is None else 100 * task.share
     of_limit = 100 * limit.us / task.best_us if limit and task.best_us else None

@@ -364,7 +364,7 @@ def _write_program(export: ExportJob, library: cpp_program.Library, verified: Se
     make_folders(folder)
     spec = export.spec
     functions = [
-        cpp_program.Function(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
+        cpp_program.CppFunction(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
         for item in verified
         for case in [item.case]
     ]

@@ -34,7 +34,7 @@ from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import user_key
 from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
-from autotune.workers.cluster.host import Found, Order
+from autotune.workers.cluster.host import Found, StageOrder
 from autotune.workers.cluster.link import (
     Ended,
     Event,
@@ -173,7 +173,7 @@ class Bridge:
         self._stages[request.id] = _Handed(request, files, node, time.monotonic(), len(parcel))
         measured_on = devices.of_job(spec, self._config).kind_of_nodes(self.workspace, spec)
         order = node.place.local(request, measured_on, self._config)
-        node.link.send(Order(spec.target_kind, order, spec, bool(request.resources), parcel))
+        node.link.send(StageOrder(spec.target_kind, order, spec, bool(request.resources), parcel))
 
     def _take(self, event: Event | list[RayNode]) -> None:
         if isinstance(event, list):

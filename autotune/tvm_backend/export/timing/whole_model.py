@@ -47,7 +47,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Choice:
+class UndecidedOutput:
     """An output that depends on a choice, which the inputs that it was verified on do not decide.
 
     Attributes:
@@ -97,7 +97,7 @@ class Verified:
     error: float
     own_error: float
     outputs: tuple[InputSpec, ...]
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[UndecidedOutput, ...] = ()
     nearness: Nearness | None = None
 
 
