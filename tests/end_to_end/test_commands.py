@@ -17,8 +17,9 @@ from autotune.storage.journal import StageDone
 from autotune.storage.journal import read as read_journal
 from autotune.storage.paths import Workspace
 
+from ..waiting import until
 from .conftest import MadeOnce, User, make_user
-from .test_interruption import gone, kill_all
+from .test_interruption import kill_all, processes_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRIALS = 6
@@ -105,7 +106,7 @@ def test_killed_at_random_it_ends_with_every_trial_once(user: User, tmp_path: Pa
         daemon = user.start("daemon", "run")
         time.sleep(moments.uniform(0.6, 1.6))
         kill_all(user.root, daemon)
-        assert gone(user.root, within=5), "the commands end with the daemon"
+        until(lambda: not processes_of(user.root), limit_s=5, said=lambda: "the commands end with the daemon")
         assert sum(user.trials().values()) >= logged, f"trials were lost (seed {seed})"
         logged = sum(user.trials().values())
     user.ok("daemon", "run", "--drain")
@@ -123,9 +124,7 @@ def test_what_another_user_may_have_written_is_not_run(user: User, tmp_path: Pat
     (job,) = Workspace(user.root).job_list()
     os.chmod(job.space, 0o666)
     daemon = user.start("daemon", "run")
-    deadline = time.monotonic() + 30
-    while "chmod go-w" not in user.reason() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: "chmod go-w" in user.reason())
     daemon.terminate()
     daemon.communicate(timeout=60)
     assert not (tmp_path / "ran").exists() and not user.trials()
@@ -139,9 +138,7 @@ def test_the_commands_of_a_copied_workspace_are_not_run(user: User, tmp_path: Pa
         patched.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
         user.ok("submit", space, "--trials", 2)
     daemon = user.start("daemon", "run")
-    deadline = time.monotonic() + 30
-    while "not of this user" not in user.reason() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: "not of this user" in user.reason())
     daemon.terminate()
     daemon.communicate(timeout=60)
     assert "submit it again" in user.status()[0]["reason"]
@@ -175,7 +172,7 @@ def test_a_model_and_commands_end_with_their_budgets_after_ten_kills(user: User,
         daemon = user.start("daemon", "run")
         time.sleep(moments.uniform(0.8, 3.0))
         kill_all(user.root, daemon)
-        assert gone(user.root, within=5)
+        until(lambda: not processes_of(user.root), limit_s=5)
         assert sum(user.trials().values()) >= logged, f"trials were lost (seed {seed})"
         logged = sum(user.trials().values())
     user.ok("daemon", "run", "--drain")

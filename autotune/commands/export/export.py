@@ -20,7 +20,7 @@ from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace
 from autotune.config import Config, load_config
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
 from autotune.regular_file import check_readable
-from autotune.storage import registry
+from autotune.storage import export_registry
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import in_use, read_spec
@@ -96,12 +96,12 @@ def export(
     )
     with sole_writer(output), in_use(workspace, paths):
         digest = unchanged.made_from(workspace, paths, spec, request)
-        known = None if again or retime else unchanged.again(paths, digest, output)
-        if known is not None:
+        before = None if again or retime else unchanged.again(paths, digest, output)
+        if before is not None:
             progress(
                 "nothing has changed since the last export of the job: these are its files; --again makes new ones"
             )
-            return known
+            return before
         report = oneshot.export_model(request, config.export.timeout_s, progress).report
         with contextlib.suppress(StorageError, OSError):  # the library is written, which is what was asked for
             unchanged.remember(paths, digest, output)
@@ -268,5 +268,5 @@ def command(
         )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
     if digest is not None:
-        registry.register(output, digest)
+        export_registry.register(output, digest)
         say(f"registered {output} for {report['model']}")

@@ -1,4 +1,4 @@
-"""What `export` prints when it is done."""
+"""What `export` prints of a report when it is done."""
 
 from __future__ import annotations
 

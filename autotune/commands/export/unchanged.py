@@ -81,7 +81,7 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
         return ""
     check_model(paths, spec)
     asked = replace(request, workspace="", job="", output="", cpus=(), measure_cpus=(), lock_folder="", kept_bytes=0)
-    parts = {
+    ingredients = {
         "compiler": compiler_digest(),
         "machine": [cpu_model(), len(allowed_cpus())],
         "request": plain(asked),
@@ -90,7 +90,7 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
         "plan": [seals.file_digest(file).hex() for file in (paths.plan, paths.choice) if file.exists()],
         "trials": _best(workspace, spec, max(_RANKS, request.contenders)),
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _best(workspace: Workspace, spec: JobSpec, most: int) -> list[list[tuple[str, float | None]]]:

@@ -19,8 +19,8 @@ from autotune.errors import WorkerError
 from autotune.processes.isolate import isolated_at_once
 from autotune.storage.kept_objects import KeptObjects
 from autotune.tvm_backend.compiler_digest import compiler_digest
-from autotune.tvm_backend.kernels.compile import lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.kernels.shared_library import lowering
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
@@ -55,8 +55,8 @@ def kernel_objects(module: IRModule, target: Target, kept: KeptObjects, children
 
 
 def _key(program: PrimFunc, target: Target) -> str:
-    parts = [tvm.ir.save_json(program), json.dumps(target.export(), sort_keys=True, default=str), compiler_digest()]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    inputs = [tvm.ir.save_json(program), json.dumps(target.export(), sort_keys=True, default=str), compiler_digest()]
+    return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
 
 
 def _compiled(programs: Mapping[str, PrimFunc], target: Target, children: int) -> dict[str, bytes]:
