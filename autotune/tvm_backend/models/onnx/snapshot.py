@@ -21,7 +21,9 @@ INLINE = 1024  # bytes of a weight that stays in the file when the others are be
 
 def is_large(proto: ModelProto) -> bool:
     """Whether a model's weights are too many for one ONNX file."""
-    return sum(len(item.raw_data) for item in proto.graph.initializer) > _LARGEST
+    weights = (item for item in proto.graph.initializer if item.HasField("raw_data"))
+    size: int = sum(item.ByteSize() for item in weights)  # the length of `raw_data` would copy them all
+    return size > _LARGEST
 
 
 def write_model(path: Path, weights: Path, proto: ModelProto) -> None:
