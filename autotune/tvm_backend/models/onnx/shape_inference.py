@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx
 
 from autotune.tvm_backend.types import GraphProto, ModelProto, TensorProto
 
-_LARGE = 1 << 16  # bytes: no list of sizes, axes or parts, which inference reads, has as many
+_LARGE = 1 << 14  # elements: no list of sizes, axes or parts, which inference reads, has as many
 
 
 def infer_shapes(proto: ModelProto, *, data_prop: bool = True) -> GraphProto:
@@ -35,6 +37,6 @@ def without_values(proto: ModelProto) -> ModelProto:
 
 
 def _light(weight: TensorProto) -> TensorProto:
-    if weight.ByteSize() <= _LARGE:
+    if math.prod(weight.dims) <= _LARGE:
         return weight
     return onnx.TensorProto(name=weight.name, data_type=weight.data_type, dims=weight.dims)
