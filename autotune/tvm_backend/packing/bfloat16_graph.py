@@ -186,7 +186,7 @@ class PackedGraph(Rewriter):
         data = _placeholder(image, "data")
         shape = static_shape(image)
         program = kernels.elementwise_program([data], shape, lambda *position: number(data, *position), dtype)
-        return self.kernel(program, "bfloat16_convert", [image], shape, dtype)
+        return self.kernel(program, kernels.CONVERT, [image], shape, dtype)
 
     def _pack(self, tensor: _Tensor, dtype: str, lanes: int) -> Expr:
         if tensor.is_image and len(tensor.shape) == 4:

@@ -205,7 +205,7 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         image = graph.emit(relax.op.reshape(graph.packed(data), (batch, 1, rows, inner // LANES, LANES)))
         plain = graph.emit(relax.op.reshape(graph.plain(matrix), (batch, inner, columns)))
         shape = (batch, columns // LANES, inner // PAIR, PAIR * LANES)
-        pairs = graph.kernel(kernels.pairs_program(batch, inner, columns), "bfloat16_pairs", [plain], shape, DTYPE)
+        pairs = graph.kernel(kernels.pairs_program(batch, inner, columns), kernels.PAIRS, [plain], shape, DTYPE)
         packed = (batch, columns // LANES, 1, 1, inner // LANES, LANES // PAIR, LANES, PAIR)
         return image, graph.emit(relax.op.reshape(pairs, packed))
 
