@@ -239,6 +239,7 @@ class ExportRequest:
         turns: how often each model is timed.
         compare_s: the seconds that this may take at each set of shapes, in more than one turn of fresh processes.
         contenders: how many candidates of each task are timed again.
+        disturbed_only: whether they are so only of tasks where the measurement of one of them was disturbed.
         inputs: files with inputs to verify and to compare on, each for one set of shapes; others are drawn.
         source: whether to write the network as C++ source, too.
         board: the settings of the boards that the job is for; None for a device of this machine.
@@ -260,6 +261,7 @@ class ExportRequest:
     compare_s: float
     contenders: int
     inputs: tuple[str, ...]
+    disturbed_only: bool = False
     source: bool = False
     board: BoardSettings | None = None
     cuda_graph: bool = True

@@ -31,7 +31,17 @@ from autotune.storage.formats import Failure
 from autotune.storage.log_lines import Position
 from autotune.storage.record_log import Seal
 
-__all__ = ["IndexEntry", "append", "by_time", "entry_of", "last_seal", "publish", "read"]
+__all__ = [
+    "MAX_SLOWDOWN",
+    "IndexEntry",
+    "append",
+    "by_time",
+    "entry_of",
+    "last_seal",
+    "nearly_fastest",
+    "publish",
+    "read",
+]
 
 _MAGIC = b"autotune-index-1"
 # The hash; median in us, NaN for a failed trial; when; round; end, length and checksum of the record; CRC-32 of the
@@ -41,6 +51,9 @@ _CHAIN = struct.Struct("<I")
 _ROW = struct.Struct(_BODY.format + "I")
 _DISTURBED = 2
 _MAX_HASH_LENGTH = 16
+# A candidate may be the fastest in the model if its logged time is at most this many times the best logged time
+# of its task. docs/explanation/performance.md has what other limits gain.
+MAX_SLOWDOWN = 1.3
 
 
 class IndexEntry(NamedTuple):
@@ -86,6 +99,12 @@ class IndexEntry(NamedTuple):
 def by_time(entries: Iterable[IndexEntry]) -> list[IndexEntry]:
     """Return the trials that have a time, fastest first; of equal ones the older first."""
     return sorted((entry for entry in entries if entry.median_us), key=lambda entry: entry.median_us or 0.0)
+
+
+def nearly_fastest(entries: Iterable[IndexEntry], most: int) -> list[IndexEntry]:
+    """Return the trials that may be the fastest, which logged times do not tell for certain: `most` at most."""
+    ranked = by_time(entries)[:most]
+    return [entry for entry in ranked if (entry.median_us or 0.0) <= (ranked[0].median_us or 0.0) * MAX_SLOWDOWN]
 
 
 class _Line(msgspec.Struct, gc=False):

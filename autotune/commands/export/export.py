@@ -14,7 +14,7 @@ import typer
 from autotune import devices
 from autotune.commands import references
 from autotune.commands.export import unchanged
-from autotune.commands.export.request import contenders, request_of
+from autotune.commands.export.request import request_of
 from autotune.commands.export.summary import report_text
 from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace_of
 from autotune.config import Config, load_config
@@ -88,11 +88,10 @@ def export(
     _check_output(output, source)
     _check_files(inputs)
     request = replace(
-        request_of(workspace, config, paths, spec, output, inputs),
+        request_of(workspace, config, paths, spec, output, inputs, retime=retime),
         source=source,
         untuned=untuned,
         quick=quick,
-        contenders=contenders(config, spec, again=retime),
     )
     with sole_writer(output), in_use(workspace, paths):
         digest = unchanged.made_from(workspace, paths, spec, request)

@@ -11,6 +11,8 @@ from autotune.daemon import capacity
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import JobSpec
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.trial_index import nearly_fastest
+from autotune.storage.tuning_log import TuningLog
 
 
 def request_of(
@@ -20,8 +22,15 @@ def request_of(
     spec: JobSpec,
     output: Path,
     inputs: Sequence[Path],
+    *,
+    retime: bool = False,
 ) -> ExportRequest:
-    """Return the request for an export; arguments are those of `export`."""
+    """Return the request for an export; arguments are those of `export`.
+
+    Candidates are timed again where the queue has not timed them as the library runs them, where its measurements were
+    disturbed, and where the user asks for it.
+    """
+    all_tasks = retime or not _timed_as_exported(config, spec)
     lent = capacity.cpus(config)
     board = config.boards.get(spec.board)
     return ExportRequest(
@@ -35,7 +44,8 @@ def request_of(
         tolerance=_tolerance(config, spec),
         turns=config.export.repeats,
         compare_s=config.export.compare_s,
-        contenders=contenders(config, spec, again=False),
+        contenders=_contenders(workspace, config, spec, all_tasks=all_tasks),
+        disturbed_only=not all_tasks,
         inputs=tuple(str(file.absolute()) for file in inputs),
         board=board,
         cuda_graph=config.export.cuda_graph,
@@ -43,17 +53,28 @@ def request_of(
     )
 
 
-def contenders(config: Config, spec: JobSpec, *, again: bool) -> int:
-    """Return how many of the best candidates of a task are timed again at most; 1 for none.
+def _timed_as_exported(config: Config, spec: JobSpec) -> bool:
+    """Return whether the queue has timed kernels as the library runs them.
 
-    None is where the queue has timed them as the library runs them: on this machine, with as many threads, and with
-    their arguments where the model has them. `again` says that they are timed again all the same.
+    That is on this machine, with as many threads, and with their arguments where the model has them.
     """
-    if spec.board:
-        return 1
     in_context = devices.of_job(spec, config).held_by(spec.target_key) is not None
-    as_exported = in_context and int(spec.target.get("num-cores", 0)) == capacity.threads(config)
-    return 1 if as_exported and not again else config.export.contenders
+    return in_context and int(spec.target.get("num-cores", 0)) == capacity.threads(config)
+
+
+def _contenders(workspace: Workspace, config: Config, spec: JobSpec, *, all_tasks: bool) -> int:
+    """Return how many of the best candidates of a task are timed again at most; 1 for none."""
+    most = config.export.contenders
+    if spec.board or not (all_tasks or _is_disturbed(workspace, spec, most)):
+        return 1
+    return most
+
+
+def _is_disturbed(workspace: Workspace, spec: JobSpec, most: int) -> bool:
+    """Return whether the measurement of a trial that may be the fastest of its task was disturbed."""
+    logs = (TuningLog(workspace.tuning_log(spec.target_key, task.hash).records) for task in spec.tasks)
+    near = (nearly_fastest(log.entries(), most) for log in logs)
+    return any(len(entries) > 1 and any(entry.disturbed for entry in entries) for entries in near)
 
 
 def _tolerance(config: Config, spec: JobSpec) -> float:

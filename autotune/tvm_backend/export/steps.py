@@ -197,6 +197,8 @@ def _build_again(
     job = export.job
     steps = export.leases.steps
     contenders = retiming.contenders(job.spec, fastest)
+    if job.request.disturbed_only:
+        contenders = retiming.disturbed(contenders)
     if not contenders:
         return {}
     items = [(hash, trial) for hash, trials in contenders.items() for trial in trials]

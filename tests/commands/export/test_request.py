@@ -9,14 +9,21 @@ import pytest
 from autotune import devices
 from autotune.commands.export import request
 from autotune.config import Config
+from autotune.processes.messages import ExportRequest
 from autotune.settings import ExportSettings
 from autotune.storage import formats
-from autotune.storage.formats import JobSpec
-from autotune.storage.paths import JobPaths
+from autotune.storage.formats import JobSpec, Trial
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.tuning_log import TuningLog
 
 CONFIG = Config(export=ExportSettings(contenders=5))
 CPU = devices.for_target({"kind": "llvm", "mcpu": "x86-64", "num-cores": 1})
 IN_CONTEXT = CPU.kind_holding(1000).key
+
+
+def of(workspace: Workspace, paths: JobPaths, *, retime: bool) -> ExportRequest:
+    spec = formats.read(JobSpec, paths.spec)
+    return request.request_of(workspace, CONFIG, paths, spec, workspace.root / "lib", (), retime=retime)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,7 @@ IN_CONTEXT = CPU.kind_holding(1000).key
     ids=["in context", "asked for", "on other threads", "in a loop", "elsewhere", "on a GPU", "on a board"],
 )
 def test_kernels_are_timed_again_unless_they_were_timed_here_in_context_on_as_many_threads(
+    workspace: Workspace,
     make_job: Callable[..., JobPaths],
     monkeypatch: pytest.MonkeyPatch,
     job: dict[str, str],
@@ -41,5 +49,36 @@ def test_kernels_are_timed_again_unless_they_were_timed_here_in_context_on_as_ma
     count: int,
 ) -> None:
     monkeypatch.setattr(request.capacity, "threads", lambda config: threads)
-    spec = formats.read(JobSpec, make_job(**job).spec)
-    assert request.contenders(CONFIG, spec, again=again) == count
+    paths = make_job(**job)
+    spec = formats.read(JobSpec, paths.spec)
+    asked = of(workspace, paths, retime=again)
+    assert (asked.contenders, asked.disturbed_only) == (count, count == 1 and not spec.board)
+
+
+@pytest.mark.parametrize(
+    ("times", "disturbed", "count"),
+    [
+        ((10.0, 12.0), ("", ""), 1),
+        ((10.0, 12.0), ("", "by another process"), 5),
+        ((10.0, 12.0), ("by another process", ""), 5),
+        ((10.0, 14.0), ("", "by another process"), 1),
+        ((10.0,), ("by another process",), 1),
+    ],
+    ids=["quiet", "the second", "the first", "too slow a second", "no other"],
+)
+def test_those_of_which_a_measurement_was_disturbed_are_timed_again_wherever_they_were_timed(
+    workspace: Workspace,
+    make_job: Callable[..., JobPaths],
+    monkeypatch: pytest.MonkeyPatch,
+    times: tuple[float, ...],
+    disturbed: tuple[str, ...],
+    count: int,
+) -> None:
+    monkeypatch.setattr(request.capacity, "threads", lambda config: 1)
+    paths = make_job(target_key=IN_CONTEXT)
+    task = formats.read(JobSpec, paths.spec).tasks[0]
+    log = TuningLog(workspace.tuning_log(IN_CONTEXT, task.hash).records)
+    pairs = zip(times, disturbed, strict=True)
+    log.add([Trial(f"c{us}", [[], []], [], (us,), None, "j", 0, 0.0, disturbed=by) for us, by in pairs])
+    asked = of(workspace, paths, retime=False)
+    assert (asked.contenders, asked.disturbed_only) == (count, True)

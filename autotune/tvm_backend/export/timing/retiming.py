@@ -19,7 +19,7 @@ from autotune.processes.isolate import isolated_at_once
 from autotune.storage.device_kind import claimed
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.trial_index import by_time
+from autotune.storage.trial_index import MAX_SLOWDOWN, by_time
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.cache_state import Context
@@ -30,9 +30,6 @@ from autotune.tvm_backend.search.tasks import read_program
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import Device, IRModule, Target
 
-# A candidate may be the fastest in the model if its logged time is at most this many times the best logged time
-# of its task. docs/explanation/performance.md has what other limits gain.
-_MAX_SLOWDOWN = 1.3
 # For each such part of the model's time, one more candidate of a task is timed again beside its fastest.
 _SHARE_OF_ONE = 0.01
 TURNS = 7
@@ -133,7 +130,7 @@ def fastest_trials(
 
 
 def _slowest_us(best: Trial) -> float:
-    return (best.median_us or 0.0) * _MAX_SLOWDOWN
+    return (best.median_us or 0.0) * MAX_SLOWDOWN
 
 
 def claims(workspace: Workspace, spec: JobSpec) -> dict[str, int]:
@@ -165,6 +162,11 @@ def contenders(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> dict[st
         shares.update((hash, max(shares[hash], time / total)) for hash, time in times.items() if total)
     chosen = {hash: trials[: 1 + int(shares[hash] / _SHARE_OF_ONE)] for hash, trials in fastest.items()}
     return {hash: trials for hash, trials in chosen.items() if len(trials) > 1}
+
+
+def disturbed(contenders: Mapping[str, Sequence[Trial]]) -> dict[str, Sequence[Trial]]:
+    """Return those of what `contenders` returned where a measurement was disturbed: its time may be far too long."""
+    return {hash: trials for hash, trials in contenders.items() if any(trial.disturbed for trial in trials)}
 
 
 def build(

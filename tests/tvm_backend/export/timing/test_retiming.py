@@ -87,6 +87,13 @@ class TestContenders:
         fastest = retiming.fastest_trials(workspace, spec, 3, all_apply)
         assert list(retiming.contenders(replace(spec, entries=entries), fastest)) == [task.hash for task in spec.tasks]
 
+    def test_of_those_that_were_timed_in_context_only_disturbed_ones_are_timed_again(self, job):
+        workspace, spec = job({"a": 100.0, "b": 101.0}, {"c": 100.0, "d": 101.0})
+        quiet = retiming.contenders(spec, retiming.fastest_trials(workspace, spec, 3, all_apply))
+        second = spec.tasks[1].hash
+        some = quiet | {second: [quiet[second][0], replace(quiet[second][1], disturbed="by another process")]}
+        assert retiming.disturbed(quiet) == {} and retiming.disturbed(some) == {second: some[second]}
+
 
 def test_a_schedule_that_does_not_apply_is_set_aside_with_the_reason(workspace, make_job, as_program):
     from tvm import te
