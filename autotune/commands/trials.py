@@ -2,7 +2,7 @@
 
 What another workspace has measured, even on the same kind of device, is a claim. It gets tuning logs of its own and
 counts for nothing, but jobs with the same tasks try the best of its schedules first and train their cost model on it
-(`stages/elsewhere.py`).
+(`stages/transfer_learning.py`).
 """
 
 from __future__ import annotations

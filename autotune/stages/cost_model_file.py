@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.stages import elsewhere, trial_features
+from autotune.stages import transfer_learning, trial_features
 from autotune.stages.context import StageContext
 from autotune.storage.atomic import publish_bytes, publish_json, read_json, remove
 from autotune.storage.paths import JobPaths
@@ -44,7 +44,7 @@ def update_model(stage: StageContext) -> int:
         return before
     learnt = {task: trials_to_learn_from(log) for task, log in logs.items()}
     extracted = [trial_features.of_task(stage, task, trials) for task, trials in learnt.items() if trials]
-    extracted += elsewhere.features_of_trials(stage, max(0, _ENOUGH - total))
+    extracted += transfer_learning.features_of_trials(stage, max(0, _ENOUGH - total))
     enough = _ENOUGH - sum(len(task_features.hashes) for task_features in extracted)
     extracted += trial_features.of_other_jobs(stage, max(0, enough))
     rows: list[Any] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autotune import strategies
 from autotune.errors import WorkerError
-from autotune.stages import cost_model_file, elsewhere
+from autotune.stages import cost_model_file, transfer_learning
 from autotune.stages.context import StageContext
 from autotune.storage.formats import Candidate, TaskSpec, Trial
 from autotune.storage.tuning_log import trials_to_learn_from
@@ -44,7 +44,7 @@ def propose(
         The candidates, and the counts of the search.
     """
     trials = trials_to_learn_from(stage.log())
-    rebuilt = elsewhere.first_candidates(stage, trials, pending, excluded)
+    rebuilt = transfer_learning.first_candidates(stage, trials, pending, excluded)
     if not rebuilt:
         return _propose(stage, trials, pending, excluded)
     candidates = list[Candidate]()
@@ -84,7 +84,7 @@ def _model(stage: StageContext, trials: Sequence[Trial]) -> CostModel | None:
     if stage.attempt:
         cost_model_file.forget_model(stage.paths)  # reading it may have ended the last attempt
     intact = cost_model_file.is_intact(stage.paths)
-    if not intact and (trials or elsewhere.has_trials(stage)):
+    if not intact and (trials or transfer_learning.has_trials(stage)):
         cost_model_file.update_model(stage)
         intact = cost_model_file.is_intact(stage.paths)
     model = CostModel.load(stage.paths.cost_model, WIDTH) if intact else None

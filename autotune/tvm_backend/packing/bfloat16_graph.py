@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Literal
 
 import numpy as np
@@ -21,10 +20,10 @@ from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import number
+from autotune.tvm_backend.operators.chunked_weights import by_channel
 from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result, Shape
 from autotune.tvm_backend.packing.inlining import Elementwise, KernelNode, Node, ProductNode, Same, inlined
 from autotune.tvm_backend.packing.packed_graph import PackedGraph
-from autotune.tvm_backend.packing.weights import by_channel
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
 ChunkLayout = Literal["image", "rows"]
@@ -119,10 +118,7 @@ class Bfloat16Graph(PackedGraph):
 
     def chunked_shape(self, var: Var, lanes: int = LANES) -> Shape:
         """Return the shape of a variable in chunks."""
-        shape = static_shape(var)
-        if self.layout(var) == "image":
-            return (shape[0], *shape[2:], -(-shape[1] // lanes), lanes)
-        return (1, 1, prod(shape[:-1]), -(-shape[-1] // lanes), lanes)
+        return Encoding(self.layout(var), lanes).shape_of(static_shape(var))
 
     def converted(self, var: Var, encoding: Encoding) -> Expr:
         if encoding == PLAIN:
@@ -145,23 +141,16 @@ class Bfloat16Graph(PackedGraph):
     def _pack(self, var: Var, encoding: Encoding) -> Expr:
         shape = static_shape(var)
         plain = self.plain(var)
-        packed_shape = self.chunked_shape(var, encoding.lanes)
-        if encoding.layout == "image":
-            program = kernels.pack_program(shape, encoding.lanes)
-            image = self.kernel(program, "bfloat16_pack", [plain], packed_shape, DTYPE)
-            return self._converted(image, encoding.dtype)
-        flat = self.emit(relax.op.reshape(plain, (prod(shape[:-1]), shape[-1])))
-        if shape[-1] % LANES:
-            flat = self.emit(relax.op.nn.pad(flat, [0, 0, 0, -shape[-1] % LANES]))
-        return self._converted(self.emit(relax.op.reshape(flat, packed_shape)), encoding.dtype)
+        if encoding.layout == "rows":
+            return self._converted(self.rows_in_chunks(plain, encoding), encoding.dtype)
+        program = kernels.pack_program(shape, encoding.lanes)
+        image = self.kernel(program, "bfloat16_pack", [plain], encoding.shape_of(shape), DTYPE)
+        return self._converted(image, encoding.dtype)
 
     def _as_in_graph(self, var: Var) -> Expr:
         image = self.chunks(var, FLOAT)
         shape = static_shape(var)
-        if self.layout(var) == "image":
-            return self.unpacked(image, shape)
-        channels = prod(static_shape(image)[-2:])
-        return self.cut(self.emit(relax.op.reshape(image, (*shape[:-1], channels))), shape[-1])
+        return self.unpacked(image, shape) if self.layout(var) == "image" else self.as_rows(image, shape)
 
     def _computed(self, var: Var, node: Node, encoding: Encoding) -> Expr:
         if encoding == PLAIN:

@@ -16,11 +16,11 @@ from autotune.tvm_backend.graph.row_operators import normalised_rows
 from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
+from autotune.tvm_backend.operators.element_functions import FUNCTIONS
 from autotune.tvm_backend.operators.element_types import BFLOAT16
 from autotune.tvm_backend.operators.rows import lanes_of, layer_norm
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, Bfloat16Graph
 from autotune.tvm_backend.packing.bfloat16_products import conv2d, is_computed, matmul
-from autotune.tvm_backend.packing.element_functions import FUNCTIONS
 from autotune.tvm_backend.packing.encodings import Forms, Result, Shape
 from autotune.tvm_backend.packing.image_operators import Chunks, ImageOperator, Pool
 from autotune.tvm_backend.packing.inlining import Elementwise, KernelNode, Same

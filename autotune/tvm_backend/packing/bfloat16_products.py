@@ -19,11 +19,11 @@ from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.chunked_product import Grouping
+from autotune.tvm_backend.operators.chunked_weights import by_group, filled, in_words, taps_in_words
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, Bfloat16Graph
 from autotune.tvm_backend.packing.encodings import Forms, Result, Shape
 from autotune.tvm_backend.packing.inlining import ProductNode
-from autotune.tvm_backend.packing.weights import by_group, filled, in_words
 from autotune.tvm_backend.types import Call, Expr, TensorExpr, Var
 
 Array = npt.NDArray[Any]
@@ -69,7 +69,8 @@ def _convolution(graph: Bfloat16Graph, call: Call) -> ProductNode | None:
     channels = static_shape(data)[1]
     groups = int(call.attrs.groups)
     if groups == channels > 1:
-        depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
+        taps = np.ascontiguousarray(taps_in_words(weight.value.numpy(), 1), np.float32)
+        depthwise = relax.const(taps, FLOAT)
         sums = partial(kernels.sums_of_depthwise, window=window)
         return ProductNode("bfloat16_depthwise_conv2d", lambda: (graph.chunks(data), depthwise), sums)
     if groups > 1:
@@ -106,7 +107,7 @@ def _in_groups(graph: Bfloat16Graph, call: Call) -> ProductNode:
     data, weight = call.args
     outer = static_shape(call)[1] // int(call.attrs.groups)
     chunks = -(-static_shape(data)[1] // LANES)
-    values, grouping = by_group(filled(weight.value.numpy(), 0, LANES), outer, LANES, chunks)
+    values, grouping = by_group(weight.value.numpy(), outer, LANES, chunks)
     packed = relax.const(_packed_weight(values, LANES), DTYPE)
     sums = _sums(graph, Window.of(call), grouping)
     return ProductNode("bfloat16_conv2d", lambda: (graph.chunks(data), packed), sums)
@@ -168,13 +169,6 @@ def _is_small(call: Call) -> bool:
 def _packed_weight(weight: Array, lanes: int) -> Array:
     """Weights (O, I, KH, KW) as elements in words."""
     return rounded(in_words(weight, lanes, PAIR))
-
-
-def _packed_depthwise(weight: Array) -> Array:
-    """Weights (C, 1, KH, KW) as float32 (C / 16, KH, KW, 16, 1)."""
-    whole = filled(weight[:, 0], 0, LANES)
-    blocks = whole.reshape(-1, LANES, *weight.shape[2:]).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(blocks[..., None], np.float32)
 
 
 def _product(graph: Bfloat16Graph, call: Call) -> ProductNode | None:

@@ -14,9 +14,9 @@ from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op
 from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, operator_of
 from autotune.tvm_backend.operators.convolution import PLAIN as PLAIN_BLOCK
 from autotune.tvm_backend.operators.convolution import choose_block, pack_constant, packable, te_convert
+from autotune.tvm_backend.operators.element_functions import FUNCTIONS
 from autotune.tvm_backend.operators.winograd import winograd_refusal
-from autotune.tvm_backend.packing.element_functions import FUNCTIONS
-from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result
+from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result, blocks, in_blocks
 from autotune.tvm_backend.packing.image_operators import ImageOperator, Join
 from autotune.tvm_backend.packing.packed_graph import PackedGraph
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
@@ -95,7 +95,7 @@ class LayoutPacker(PackedGraph):
 
     def block(self, var: Var, block: int) -> Expr:
         """Return an old variable (N, C, H, W) packed with a block."""
-        return self.form(var, Encoding("blocks", block) if block else PLAIN)
+        return self.form(var, blocks(block))
 
     def operand(self, expr: Expr, block: int) -> Expr:
         """Return a packable operand packed."""
@@ -164,11 +164,6 @@ class LayoutPacker(PackedGraph):
         hint = "layout_repack" if before and after else "layout_pack" if after else "layout_unpack"
         made = self.builder.call_te(lambda x: te_convert(x, channels, before, after), expr, primfunc_name_hint=hint)
         return self.emit(made)
-
-
-def in_blocks(block: int, expr: Expr) -> Forms:
-    """Return the encodings of what is computed in blocks of channels, or plain."""
-    return {Encoding("blocks", block) if block else PLAIN: expr}
 
 
 def _fits(block: int, channels: int, exact: bool) -> bool:

@@ -7,6 +7,7 @@ lane c % b. The last chunk may have padding lanes. They hold finite values, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import ClassVar
 
 from autotune.plans.plan import NOTHING, Plan
@@ -29,14 +30,14 @@ from autotune.tvm_backend.operators.convolution import (
 )
 from autotune.tvm_backend.operators.pixel_tiles import padded_pixels, te_conv_pixels
 from autotune.tvm_backend.operators.winograd import te_winograd, transform_weight
-from autotune.tvm_backend.packing.block_packer import LayoutPacker, in_blocks, winograd_tile
-from autotune.tvm_backend.packing.encodings import Forms, Result
+from autotune.tvm_backend.packing.block_packer import LayoutPacker, winograd_tile
+from autotune.tvm_backend.packing.encodings import Forms, Result, in_blocks
 from autotune.tvm_backend.packing.packed_graph import OPERATORS, Handler
-from autotune.tvm_backend.types import Call, Expr, IRModule
+from autotune.tvm_backend.types import Call, Expr, IRModule, TensorExpr
 
 # TVM's number for an operator that is fused with the elementwise operators after it. TVM itself does not find this
 # pattern in a program with several loop nests.
-_OUT_ELEMENTWISE_FUSABLE = 4
+_FUSABLE = {"op_pattern": 4}
 
 
 def pack_layouts(
@@ -98,33 +99,16 @@ def _conv2d(packer: LayoutPacker, call: Call, result: Result) -> Forms | None:
         padded_pixels(size, outputs, block_out, registers) if registers and groups == 1 and block_in != PLAIN else 0
     )
     algorithm = packer.algorithm(result, call, block_in, pixels)
+    weight = call.args[1].value.numpy()
     if tile := winograd_tile(algorithm):
-        return in_blocks(block_out, _call_winograd(packer, call, block_in, block_out, tile))
-    weight = pack_weight(call.args[1].value.numpy(), block_in, block_out)
+        packed = transform_weight(weight, block_in, block_out, tile)
+        hint = "winograd_conv2d_NCHWc"
+        return in_blocks(block_out, _convolution(packer, call, block_in, packed, te_winograd, hint, _FUSABLE))
+    packed = pack_weight(weight, block_in, block_out)
     if algorithm == "rows":
-        return in_blocks(block_out, _call_pixels(packer, call, block_in, weight, pixels))
-    return in_blocks(block_out, _call_direct(packer, call, block_in, weight))
-
-
-def _call_pixels(packer: LayoutPacker, call: Call, block_in: int, weight: Array, pixels: int) -> Expr:
-    return packer.builder.call_te(
-        lambda x, k: te_conv_pixels(x, k, Window.of(call), pixels),
-        packer.block(call.args[0], block_in),
-        constant(weight, call),
-        primfunc_name_hint="conv2d_NCHWc",
-        primfunc_attrs={"op_pattern": _OUT_ELEMENTWISE_FUSABLE},
-    )
-
-
-def _call_winograd(packer: LayoutPacker, call: Call, block_in: int, block_out: int, tile: int) -> Expr:
-    weight = transform_weight(call.args[1].value.numpy(), block_in, block_out, tile)
-    return packer.builder.call_te(
-        lambda x, k: te_winograd(x, k, Window.of(call)),
-        packer.block(call.args[0], block_in),
-        constant(weight, call),
-        primfunc_name_hint="winograd_conv2d_NCHWc",
-        primfunc_attrs={"op_pattern": _OUT_ELEMENTWISE_FUSABLE},
-    )
+        compute = partial(te_conv_pixels, pixels=pixels)
+        return in_blocks(block_out, _convolution(packer, call, block_in, packed, compute, "conv2d_NCHWc", _FUSABLE))
+    return in_blocks(block_out, _direct(packer, call, block_in, packed))
 
 
 def _conv2d_transpose(packer: LayoutPacker, call: Call, _result: Result) -> Forms | None:
@@ -167,17 +151,30 @@ def _depthwise(packer: LayoutPacker, call: Call) -> Forms | None:
     if block == PLAIN:
         return None
     weight = pack_channels(call.args[1].value.numpy().transpose(1, 0, 2, 3), block)[0]
-    return in_blocks(block, _call_direct(packer, call, block, weight))
+    return in_blocks(block, _direct(packer, call, block, weight))
 
 
-def _call_direct(packer: LayoutPacker, call: Call, block: int, weight: Array) -> Expr:
+def _direct(packer: LayoutPacker, call: Call, block: int, weight: Array) -> Expr:
     """Call a direct convolution on an input packed with `block`. Weights with 4 axes are depthwise ones."""
-    geometry = Window.of(call)
     depthwise = weight.ndim == 4
-    compute = te_depthwise if depthwise else te_conv
     hint = ("depthwise_" if depthwise else "group_" if call.attrs.groups > 1 else "") + "conv2d_NCHWc"
+    return _convolution(packer, call, block, weight, te_depthwise if depthwise else te_conv, hint)
+
+
+def _convolution(
+    packer: LayoutPacker,
+    call: Call,
+    block: int,
+    weight: Array,
+    compute: Callable[..., TensorExpr],
+    hint: str,
+    attrs: Mapping[str, int] | None = None,
+) -> Expr:
+    """Call a convolution on an input packed with `block`, by a tensor expression of data, weights and geometry."""
     operands = packer.block(call.args[0], block), constant(weight, call)
-    return packer.builder.call_te(lambda x, k: compute(x, k, geometry), *operands, primfunc_name_hint=hint)
+    return packer.builder.call_te(
+        lambda x, k: compute(x, k, Window.of(call)), *operands, primfunc_name_hint=hint, primfunc_attrs=attrs
+    )
 
 
 class _Blocks(LayoutPacker):

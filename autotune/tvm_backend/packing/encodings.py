@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal, TypeAlias
 
 from autotune.tvm_backend.types import Expr, Var
@@ -25,9 +26,25 @@ class Encoding:
     lanes: int = 0
     dtype: str = ""
 
+    def shape_of(self, shape: Shape) -> Shape:
+        """Return the shape, in an image or rows, of a tensor that has a shape in the graph."""
+        if self.layout == "image":
+            return (shape[0], *shape[2:], -(-shape[1] // self.lanes), self.lanes)
+        return (1, 1, prod(shape[:-1]), -(-shape[-1] // self.lanes), self.lanes)
+
 
 PLAIN = Encoding("plain")
 Forms: TypeAlias = dict[Encoding, Expr]
+
+
+def blocks(block: int) -> Encoding:
+    """Return the encoding in blocks of so many channels; that of the graph if they are 0."""
+    return Encoding("blocks", block) if block else PLAIN
+
+
+def in_blocks(block: int, expr: Expr) -> Forms:
+    """Return the encodings of what is computed in blocks of channels, or as in the graph."""
+    return {blocks(block): expr}
 
 
 @dataclass(frozen=True)

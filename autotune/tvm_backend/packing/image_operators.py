@@ -25,7 +25,7 @@ from autotune.tvm_backend.operators.images import (
     max_pool_program,
     slice_program,
 )
-from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Shape
+from autotune.tvm_backend.packing.encodings import PLAIN, Forms, Shape, in_blocks
 from autotune.tvm_backend.types import Call, Expr, PrimFunc
 
 Emit: TypeAlias = Callable[[Expr], Expr]
@@ -98,10 +98,6 @@ class ImageOperator:
         raise NotImplementedError
 
 
-def _blocks(expr: Expr, block: int) -> Forms:
-    return {Encoding("blocks", block): expr}
-
-
 class Join(ImageOperator):
     """Channels of images that are put together."""
 
@@ -121,7 +117,7 @@ class Join(ImageOperator):
         return all(static_shape(item)[1] % lanes == 0 for item in self.images)
 
     def in_blocks(self, images: Sequence[Expr], block: int, emit: Emit) -> Forms | None:
-        return _blocks(relax.op.concat(list(images), axis=1), block)
+        return in_blocks(block, relax.op.concat(list(images), axis=1))
 
     def in_chunks(self, chunks: Chunks) -> Expr:
         shapes = [static_shape(item) for item in chunks.images]
@@ -157,7 +153,7 @@ class Part(ImageOperator):
 
     def in_blocks(self, images: Sequence[Expr], block: int, emit: Emit) -> Forms | None:
         bounds = {"begin": [self.first // block], "end": [(self.first + self.count) // block]}
-        return None if self.is_slice else _blocks(relax.op.strided_slice(*images, axes=[1], **bounds), block)
+        return None if self.is_slice else in_blocks(block, relax.op.strided_slice(*images, axes=[1], **bounds))
 
     def in_chunks(self, chunks: Chunks) -> Expr:
         count = self.count // LANES
@@ -181,7 +177,7 @@ class OfTvm(ImageOperator):
         if "roi" in options:
             options["roi"] = [float(item) for item in options["roi"]]
         operator = attrgetter(op_name(self.call).removeprefix("relax."))(relax.op)
-        return _blocks(operator(*images, *self.call.args[1:], layout=f"NCHW{block}c", **options), block)
+        return in_blocks(block, operator(*images, *self.call.args[1:], layout=f"NCHW{block}c", **options))
 
 
 @dataclass(frozen=True)
@@ -189,7 +185,7 @@ class PixelSlice(OfTvm):
     """A slice of height and width."""
 
     def in_blocks(self, images: Sequence[Expr], block: int, emit: Emit) -> Forms | None:
-        return _blocks(relax.Call(self.call.op, [*images, *self.call.args[1:]], self.call.attrs), block)
+        return in_blocks(block, relax.Call(self.call.op, [*images, *self.call.args[1:]], self.call.attrs))
 
 
 def _slice(call: Call, _value_of: Callable[[Expr], Expr]) -> ImageOperator | None:
@@ -310,7 +306,7 @@ class Reduction(Pool):
     def in_blocks(self, images: Sequence[Expr], block: int, emit: Emit) -> Forms | None:
         reduced = getattr(relax.op, op_name(self.call).removeprefix("relax."))(*images, [2, 3], True)
         if self.call.attrs.keepdims:
-            return _blocks(reduced, block)
+            return in_blocks(block, reduced)
         shape = static_shape(self.call)
         return None if shape[1] % block else {PLAIN: relax.op.reshape(emit(reduced), shape)}
 

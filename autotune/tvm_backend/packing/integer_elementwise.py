@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,9 +19,8 @@ from autotune.tvm_backend.packing.encodings import Forms
 from autotune.tvm_backend.packing.integer_graph import IntegerGraph, floats, in_image, in_rows, limits_of
 from autotune.tvm_backend.packing.integer_layers import PRODUCTS, requantised_layer
 from autotune.tvm_backend.packing.lookup_tables import NotUnary, UnaryLookupTable
-from autotune.tvm_backend.packing.quant_params import QuantParams
-from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult
-from autotune.tvm_backend.types import Call, Expr
+from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult, QuantParams
+from autotune.tvm_backend.types import Call, Expr, PrimFunc, Var
 
 Array = npt.NDArray[Any]
 _NORM = "relax.nn.batch_norm"
@@ -37,11 +37,13 @@ def add(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | Non
 
 
 def _sum(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | None:
-    one, other = map(graph.quantised_operand, call.args)
+    tensors = [graph.quantised_operand(item) for item in call.args]
+    one, other = tensors
     if one is None or other is None or static_shape(one) != static_shape(other):
         return None
-    quant_params = graph.quant_params[one], graph.quant_params[other]
-    return _sum_in_product(graph, (one, other), result) or _sum_alone(graph, (one, other), quant_params, result)
+    constants = _sum_constants(graph.quant_params[one], graph.quant_params[other], result)
+    in_product = _sum_in_product(graph, tensors, constants) if len(result.shape) == 4 else None
+    return in_product or _of_pairs(graph, "integer_sum", byte_kernels.sum_kernel, tensors, constants)
 
 
 def _sum_constants(one: QuantParams, other: QuantParams, result: QuantisedResult) -> Expr:
@@ -54,38 +56,26 @@ def _sum_constants(one: QuantParams, other: QuantParams, result: QuantisedResult
     return floats([first, second, fixed, *result.limits])
 
 
-def _sum_alone(
-    graph: IntegerGraph,
-    operands: tuple[Expr, Expr],
-    quant_params: tuple[QuantParams, QuantParams],
-    result: QuantisedResult,
-) -> Forms:
-    is_image, one, other = graph.like(*operands)
-    shape = static_shape(one)
-    flat = graph.flat(one), graph.flat(other)
-    program = byte_kernels.sum_kernel(static_shape(flat[0]))
-    constants = _sum_constants(*quant_params, result)
-    flat_sum = graph.kernel(program, "integer_sum", [*flat, constants], static_shape(flat[0]), "uint8")
-    made = graph.emit(relax.op.reshape(flat_sum, shape))
-    return in_image(made) if is_image else in_rows(made)
-
-
-def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], result: QuantisedResult) -> Forms | None:
+def _sum_in_product(graph: IntegerGraph, images: Sequence[Var], constants: Expr) -> Forms | None:
     """Add to the result of a convolution before it is written."""
-    if len(result.shape) != 4:
-        return None
     for index in (1, 0):
-        layer = graph.layer(operands[index])
+        layer = graph.layer(images[index])
         if layer is not None:
-            other = operands[1 - index]
-            quant_params = (
-                (graph.quant_params[other], layer.quant_params)
-                if index
-                else (layer.quant_params, graph.quant_params[other])
-            )
-            rest = [graph.wide_image(other), _sum_constants(*quant_params, result)]
-            return in_image(layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
+            rest = [graph.wide_image(images[1 - index]), constants]
+            return in_image(layer(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
     return None
+
+
+def _of_pairs(
+    graph: IntegerGraph, name: str, program: Callable[..., PrimFunc], tensors: Sequence[Var], constants: Expr
+) -> Forms:
+    """Compute each byte from those of two tensors at the same place."""
+    is_image, one, other = graph.like(*tensors)
+    flat = graph.flat(one), graph.flat(other)
+    shape = static_shape(flat[0])
+    made = graph.kernel(program(shape), name, [*flat, constants], shape, "uint8")
+    shaped = graph.emit(relax.op.reshape(made, static_shape(one)))
+    return in_image(shaped) if is_image else in_rows(shaped)
 
 
 def _channels(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | None:
@@ -148,13 +138,7 @@ def multiply(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms 
     if one.same_as(other) or _same_origin(graph, one, other):
         return None
     constants = _product_constants(graph, one, other, result)
-    is_image, *operands = graph.like(one, other)
-    shape = static_shape(operands[0])
-    flat = [graph.flat(item) for item in operands]
-    program = byte_kernels.product_kernel(static_shape(flat[0]))
-    flat_product = graph.kernel(program, "integer_product", [*flat, constants], static_shape(flat[0]), "uint8")
-    made = graph.emit(relax.op.reshape(flat_product, shape))
-    return in_image(made) if is_image else in_rows(made)
+    return _of_pairs(graph, "integer_product", byte_kernels.product_kernel, (one, other), constants)
 
 
 def _product_constants(graph: IntegerGraph, one: Expr, other: Expr, result: QuantisedResult) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -21,9 +21,8 @@ from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_byt
 from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.packed_graph import PackedGraph
-from autotune.tvm_backend.packing.quant_params import QuantParams, ScaledConstant
-from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, RequantisedLayer
-from autotune.tvm_backend.types import Expr, IRModule, Target, Var
+from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, QuantParams, ScaledConstant
+from autotune.tvm_backend.types import Expr, IRModule, PrimFunc, Target, Var
 
 Array = npt.NDArray[Any]
 VECTOR = 64  # bytes of the widest vectors
@@ -39,6 +38,7 @@ class IntegerGraph(PackedGraph):
     Attributes:
         target: The target, whose instructions kernels use.
         quant_params: What the bytes of variables mean.
+        layers: What computes a requantised layer, from what is added to it and the name of the kernel.
         tables: Of variables that are functions of one quantised value: that value, and a byte for each of its bytes.
     """
 
@@ -46,7 +46,7 @@ class IntegerGraph(PackedGraph):
         super().__init__(mod)
         self.target = target
         self.quant_params: dict[Var, QuantParams] = {}
-        self._layers: dict[Var, RequantisedLayer] = {}
+        self.layers: dict[Var, Callable[..., Expr]] = {}
         self.tables: dict[Var, tuple[Expr, Array]] = {}
         self._dynamic: dict[Var, DynamicBytes] = {}
         self._points: dict[Var, Expr] = {}
@@ -84,16 +84,18 @@ class IntegerGraph(PackedGraph):
 
     def converted(self, var: Var, encoding: Encoding) -> Expr:
         forms = self.forms(var)
+        shape = static_shape(var)
         is_signed = self.quant_params[var].signed
         if encoding == PLAIN:
-            rows = self.rows(var)
-            return self.emit(_with_sign(rows)) if is_signed else rows
+            return self.emit(_with_sign(self.rows(var))) if is_signed else self.rows(var)
+        if encoding == ROWS and self.is_image(var):
+            return self.unpacked(self.image(var), shape)
         if encoding == ROWS:
-            if self.is_image(var):
-                return self.unpacked(self.image(var), static_shape(var))
             return self.emit(_without_sign(forms[PLAIN])) if is_signed else forms[PLAIN]
-        direct = self._quantised_image(var, encoding.lanes) if list(forms) == [PLAIN] else None
-        return self._packed(self.rows(var), static_shape(var), encoding.lanes) if direct is None else direct
+        if list(forms) == [PLAIN] and self._is_of_floats(var):
+            program = byte_kernels.quantise_kernel(shape, encoding.lanes)
+            return self._quantised(var, program, encoding.shape_of(shape))
+        return self._packed(self.rows(var), encoding)
 
     def rows(self, var: Expr) -> Expr:
         """Return a quantised tensor in unsigned bytes, in the layout that the graph has."""
@@ -101,44 +103,38 @@ class IntegerGraph(PackedGraph):
 
     def image(self, var: Expr) -> Expr:
         """Return a quantised tensor (N, C, H, W) with the channels innermost."""
-        computed = next((image for encoding, image in self.forms(var).items() if encoding.lanes), None)
+        computed = next((image for encoding, image in self.forms(var).items() if encoding.layout == "image"), None)
         lanes = WORD if static_shape(var)[1] <= WORD else LANES
         return self.form(var, Encoding("image", lanes, BYTES.dtype)) if computed is None else computed
 
     def wide_image(self, var: Expr) -> Expr:
         """Return an image with as many lanes as the results of layers have, however few its channels are."""
         image = self.image(var)
-        is_wide = static_shape(image)[-1] == LANES
-        return image if is_wide else self.form(var, Encoding("image", LANES, BYTES.dtype))
+        wide = Encoding("image", LANES, BYTES.dtype)
+        return image if static_shape(image)[-1] == LANES else self._packed(self.rows(var), wide)
 
     def padded_image(self, var: Expr, padding: Sequence[int]) -> Expr | None:
         """Return an image with its zero point around it, where it can be quantised so; None otherwise.
 
         It is one of few channels that floats are quantised to, and that only one operator reads.
         """
-        value: Expr = self.values.get(var)
         shape = static_shape(var)
         few = len(shape) == 4 and shape[1] <= WORD and shape[3] >= LANES
-        if not (few and self._is_for_one(var)) or self.is_image(var) or op_name(value) != "relax.quantize":
-            return None
-        if str(value.args[0].ty.dtype) != "float32":
+        if not (few and self._is_for_one(var) and self._is_of_floats(var)) or self.is_image(var):
             return None
         top, left, bottom, right = padding
         result = (shape[0], shape[2] + top + bottom, shape[3] + left + right, 1, WORD)
-        operands = [self.leaf(value.args[0]), self._scale_and_zero(var)]
-        program = byte_kernels.quantise_pixels_kernel(shape, padding)
-        return self.kernel(program, "integer_quantise", operands, result, "uint8")
+        return self._quantised(var, byte_kernels.quantise_pixels_kernel(shape, padding), result)
 
-    def _quantised_image(self, var: Expr, lanes: int) -> Expr | None:
-        """Quantise floats straight into an image."""
+    def _is_of_floats(self, var: Expr) -> bool:
+        """Whether a variable is quantised from floats."""
         value: Expr = self.values.get(var)
-        if op_name(value) != "relax.quantize" or str(value.args[0].ty.dtype) != "float32":
-            return None
-        shape = static_shape(var)
-        program = byte_kernels.quantise_kernel(shape, lanes)
-        result = (shape[0], *shape[2:], -(-shape[1] // lanes), lanes)
-        operands = [self.leaf(value.args[0]), self._scale_and_zero(var)]
-        return self.kernel(program, "integer_quantise", operands, result, "uint8")
+        return op_name(value) == "relax.quantize" and str(value.args[0].ty.dtype) == "float32"
+
+    def _quantised(self, var: Expr, program: PrimFunc, shape: Sequence[int]) -> Expr:
+        """Quantise floats straight into an image."""
+        operands = [self.leaf(self.values[var].args[0]), self._scale_and_zero(var)]
+        return self.kernel(program, "integer_quantise", operands, shape, "uint8")
 
     def _scale_and_zero(self, var: Expr) -> Expr:
         """The scale and the zero point of bytes, as floats (2,)."""
@@ -147,27 +143,16 @@ class IntegerGraph(PackedGraph):
         step, point = self._ranges[var]
         return self.emit(relax.op.concat([step, self.emit(relax.op.astype(point, "float32"))], axis=0))
 
-    def _packed(self, rows: Expr, shape: Sequence[int], lanes: int) -> Expr:
-        batch, channels, height, width = shape
-        filled = -(-channels // lanes) * lanes
+    def _packed(self, rows: Expr, encoding: Encoding) -> Expr:
+        shape = static_shape(rows)
         moved = self.emit(relax.op.permute_dims(rows, [0, 2, 3, 1]))
-        if filled != channels:
-            moved = self.emit(relax.op.nn.pad(moved, [0, 0, 0, 0, 0, 0, 0, filled - channels]))
-        return self.emit(relax.op.reshape(moved, (batch, height, width, filled // lanes, lanes)))
+        if shape[1] % encoding.lanes:
+            moved = self.emit(relax.op.nn.pad(moved, [0, 0, 0, 0, 0, 0, 0, -shape[1] % encoding.lanes]))
+        return self.emit(relax.op.reshape(moved, encoding.shape_of(shape)))
 
-    def image_of_rows(self, var: Expr, count: int) -> Expr:
-        """Return quantised rows, of which there are so many, as an image of one row."""
-        inner = static_shape(var)[-1]
-        filled = -(-inner // LANES) * LANES
-        flat = self.emit(relax.op.reshape(self.rows(var), (count, inner)))
-        if filled != inner:
-            flat = self.emit(relax.op.nn.pad(flat, [0, 0, 0, filled - inner]))
-        return self.emit(relax.op.reshape(flat, (1, 1, count, filled // LANES, LANES)))
-
-    def as_rows(self, image: Expr, shape: tuple[int, ...]) -> Expr:
-        """Return rows that were computed as an image of one row."""
-        *_, chunks, lanes = static_shape(image)
-        return self.cut(self.emit(relax.op.reshape(image, (*shape[:-1], chunks * lanes))), shape[-1])
+    def image_of_rows(self, var: Expr) -> Expr:
+        """Return quantised rows as an image of one row."""
+        return self.rows_in_chunks(self.rows(var), Encoding("rows", LANES, BYTES.dtype))
 
     def flat(self, expr: Expr) -> Expr:
         """An expression as rows of a vector each."""
@@ -190,7 +175,7 @@ class IntegerGraph(PackedGraph):
 
     def is_image(self, var: Expr) -> bool:
         """Return whether a quantised tensor has been computed with the channels innermost."""
-        return any(encoding.lanes for encoding in self.forms(var))
+        return any(encoding.layout == "image" for encoding in self.forms(var))
 
     def like(self, one: Expr, other: Expr) -> tuple[bool, Expr, Expr]:
         """Return whether two tensors are taken as images, and both in that form."""
@@ -285,9 +270,9 @@ class IntegerGraph(PackedGraph):
         value = self.value(expr)
         return value.args[0] if op_name(value) == "relax.reshape" else expr
 
-    def layer(self, var: Expr) -> RequantisedLayer | None:
-        """Return how a value was computed that only one operator reads."""
-        return self._layers.get(var) if self._is_for_one(var) else None
+    def layer(self, var: Expr) -> Callable[..., Expr] | None:
+        """Return what computes a layer that only one operator reads, which may become a part of it; else None."""
+        return self.layers.get(var) if self._is_for_one(var) else None
 
     def is_read_once(self, var: Expr) -> bool:
         """Return whether one operator reads a value, and once."""
@@ -296,10 +281,6 @@ class IntegerGraph(PackedGraph):
     def _is_for_one(self, var: Expr) -> bool:
         """Whether one operator reads a value, and one what that makes of it, as the bytes of a quantisation."""
         return self.is_read_once(var) and self.is_read_once(self._readers[var][0][0])
-
-    def remember(self, var: Expr, layer: RequantisedLayer) -> None:
-        """Keep how a value was computed."""
-        self._layers[var] = layer
 
 
 def in_rows(expr: Expr) -> Forms:

@@ -15,20 +15,19 @@ from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.isa.choice import Instructions, depthwise, dot_instructions
 from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.operators.chunked_product import ChunkedProduct
-from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
-from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
-from autotune.tvm_backend.packing.encodings import Forms
-from autotune.tvm_backend.packing.integer_graph import IntegerGraph, in_image, in_rows, limits_of
-from autotune.tvm_backend.packing.quant_params import ScaledConstant
-from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, RequantisedLayer
-from autotune.tvm_backend.packing.weights import (
+from autotune.tvm_backend.operators.chunked_weights import (
     PackedWeights,
     by_channel,
     fits,
     pack_convolution,
     pack_depthwise,
 )
+from autotune.tvm_backend.operators.convolution import Window
+from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
+from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
+from autotune.tvm_backend.packing.encodings import Forms
+from autotune.tvm_backend.packing.integer_graph import IntegerGraph, in_image, in_rows, limits_of
+from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, ScaledConstant
 from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]
@@ -145,7 +144,7 @@ def requantised_layer(
 
     if layer.is_rows:
         return in_rows(graph.as_rows(call(), layer.shape))
-    graph.remember(result.var, RequantisedLayer(call, result.quant_params))
+    graph.layers[result.var] = call
     return in_image(call())
 
 
@@ -249,7 +248,7 @@ def _image(graph: IntegerGraph, layer: LinearLayer) -> tuple[Expr, Window]:
     """The image that a layer reads, and the window on it."""
     window = layer.window
     if layer.is_rows:
-        return graph.image_of_rows(layer.data.var, window.size[1]), window
+        return graph.image_of_rows(layer.data.var), window
     padded = graph.padded_image(layer.data.var, window.padding)
     if padded is not None:
         return padded, replace(window, padding=(0, 0, 0, 0))

@@ -16,8 +16,7 @@ from autotune.tvm_backend.packing.encodings import Forms
 from autotune.tvm_backend.packing.image_operators import Chunks, ImageOperator, Join, Part, Pool
 from autotune.tvm_backend.packing.integer_graph import IntegerGraph, floats, in_image, in_rows, limits_of
 from autotune.tvm_backend.packing.packed_graph import OPERATORS
-from autotune.tvm_backend.packing.quant_params import QuantParams
-from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult
+from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult, QuantParams
 from autotune.tvm_backend.types import Call, Expr, Var
 
 

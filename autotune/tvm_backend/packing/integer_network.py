@@ -14,8 +14,9 @@ import numpy as np
 
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
+from autotune.tvm_backend.operators.block_product import BlockMatrix
 from autotune.tvm_backend.operators.element_types import LEVELS
-from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
+from autotune.tvm_backend.packing.block_quantised import block_matrix, block_product
 from autotune.tvm_backend.packing.encodings import Forms, Result
 from autotune.tvm_backend.packing.image_operators import ImageOperator
 from autotune.tvm_backend.packing.integer_elementwise import add, channels_of_image, multiply, table
@@ -31,8 +32,7 @@ from autotune.tvm_backend.packing.integer_layers import (
 from autotune.tvm_backend.packing.integer_moves import concat, moved_image, moved_rows, rows_of_bytes
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.packed_graph import OPERATORS, Handler
-from autotune.tvm_backend.packing.quant_params import QuantParams
-from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult
+from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult, QuantParams
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target, Var
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name
-from autotune.tvm_backend.packing.element_functions import FUNCTIONS
+from autotune.tvm_backend.operators.element_functions import FUNCTIONS
 from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]

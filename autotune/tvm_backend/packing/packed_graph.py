@@ -11,14 +11,15 @@ moves become.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, ClassVar, TypeAlias
 
 from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, readers, static_shape
 from autotune.tvm_backend.graph.rewrite import Rewriter
-from autotune.tvm_backend.packing.element_functions import FUNCTIONS
-from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result
+from autotune.tvm_backend.operators.element_functions import FUNCTIONS
+from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result, Shape
 from autotune.tvm_backend.packing.image_operators import MOVES, PART, ImageOperator
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
@@ -92,6 +93,19 @@ class PackedGraph(Rewriter):
         """Compute a variable when somebody asks for it, in the encoding that is asked for first."""
         self._deferred[var] = compute
         return {}
+
+    def rows_in_chunks(self, rows: Expr, encoding: Encoding) -> Expr:
+        """Return rows, as the graph has them, in chunks. The last one is filled up with zeros."""
+        *count, channels = shape = static_shape(rows)
+        flat = self.emit(relax.op.reshape(rows, (prod(count), channels)))
+        if channels % encoding.lanes:
+            flat = self.emit(relax.op.nn.pad(flat, [0, 0, 0, -channels % encoding.lanes]))
+        return self.emit(relax.op.reshape(flat, encoding.shape_of(shape)))
+
+    def as_rows(self, image: Expr, shape: Shape) -> Expr:
+        """Return rows in chunks as the graph has them."""
+        *_, chunks, lanes = static_shape(image)
+        return self.cut(self.emit(relax.op.reshape(image, (*shape[:-1], chunks * lanes))), shape[-1])
 
     def value(self, expr: Expr) -> Expr:
         """Return what a variable is bound to, or the expression itself."""

@@ -14,7 +14,7 @@ import pytest
 
 from autotune.config import Config
 from autotune.processes.messages import RunStage
-from autotune.stages import cost_model_file, elsewhere, search, trial_features
+from autotune.stages import cost_model_file, search, transfer_learning, trial_features
 from autotune.stages.stage import Stage
 from autotune.storage import device_kind, formats
 from autotune.storage.device_kind import DeviceKind
@@ -162,7 +162,7 @@ def test_trials_of_another_kind_of_target_and_of_points_of_sweeps_tell_nothing(
     TuningLog(private).add(
         [Trial(candidates[0].hash, candidates[0].trace, candidates[0].args, (1.0,), None, "j", 0, 0.0)]
     )
-    assert not elsewhere.has_trials(stage(workspace, job))
+    assert not transfer_learning.has_trials(stage(workspace, job))
 
 
 def test_the_cost_model_learns_from_trials_elsewhere_and_no_budget_counts_them(
@@ -172,7 +172,7 @@ def test_the_cost_model_learns_from_trials_elsewhere_and_no_budget_counts_them(
     strange = replace(candidates[0], hash="f" * 16, trace=[[["Unheard", [], [], []]], []])
     log(workspace, job, OTHER, [*candidates, strange])
     order = stage(workspace, job)
-    (features,) = elsewhere.features_of_trials(order, 100)
+    (features,) = transfer_learning.features_of_trials(order, 100)
     assert len(features.labelled()[0]) == 12 and len(features.hashes) == 13
     assert cost_model_file.update_model(order) == 0 and cost_model_file.is_intact(job)
     assert order.log().trials() == []
@@ -278,5 +278,5 @@ def test_a_trial_from_elsewhere_is_read_in_no_process_of_the_stage(
         return of_trials(self, trials)
 
     monkeypatch.setattr(FeatureExtractor, "of_trials", apart)
-    (features,) = elsewhere.features_of_trials(stage(workspace, job), 100)
+    (features,) = transfer_learning.features_of_trials(stage(workspace, job), 100)
     assert len(features.labelled()[0]) == 4

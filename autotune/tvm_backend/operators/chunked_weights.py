@@ -1,4 +1,4 @@
-"""Pack the weights of convolutions and products over images in chunks for the kernels."""
+"""The order of weights in which products of images in chunks read them."""
 
 from __future__ import annotations
 
@@ -52,11 +52,10 @@ def pack_convolution(weight: Array, lanes: int, chunks: int, groups: int = 1) ->
         chunks: Chunks of the input.
         groups: How many groups of channels there are.
     """
+    values = filled(weight, 1, lanes)
+    grouping = Grouping(0, 0, chunks)
     if groups > 1:
-        values, grouping = by_group(filled(weight, 0, LANES), len(weight) // groups, lanes, chunks)
-    else:
-        values = filled(filled(weight, 0, LANES), 1, lanes)
-        grouping = Grouping(0, 0, chunks)
+        values, grouping = by_group(weight, len(weight) // groups, lanes, chunks)
     summands = _signed_bytes(values)
     values = np.concatenate(summands, axis=1)
     grouping = Grouping(grouping.outer, grouping.inner, grouping.chunks, len(summands))
@@ -71,10 +70,14 @@ def pack_depthwise(weight: Array, gap: int) -> PackedWeights:
     """
     spread = np.zeros((*weight.shape[:3], (weight.shape[3] - 1) * gap + 1), np.int64)
     spread[..., ::gap] = weight
-    values = filled(filled(spread, 0, LANES), 3, WORD)
+    return _packed(taps_in_words(spread, WORD), weight, None)
+
+
+def taps_in_words(weight: Array, word: int) -> Array:
+    """Return weights of a depthwise convolution, (C, 1, KH, KW), as (C / 16, KH, KW / w, 16, w): words of taps."""
+    values = filled(filled(weight, 0, LANES), 3, word)
     channels, _, height, width = values.shape
-    blocks = values.reshape(channels // LANES, LANES, height, width // WORD, WORD)
-    return _packed(blocks.transpose(0, 2, 3, 1, 4), weight, None)
+    return values.reshape(channels // LANES, LANES, height, width // word, word).transpose(0, 2, 3, 1, 4)
 
 
 def in_words(weight: Array, lanes: int, word: int) -> Array:
@@ -95,11 +98,12 @@ def by_group(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array,
     """Return weights for all channels of the chunks that each chunk of the output depends on: zeros for other groups.
 
     Args:
-        weight: (O, I, KH, KW), with I the channels of a group, filled up to whole chunks of outputs.
+        weight: (O, I, KH, KW), with I the channels of a group.
         outer: Outputs of a group.
         lanes: Channels in a chunk of the input.
         chunks: Chunks of the input.
     """
+    weight = filled(weight, 0, LANES)
     outputs, inner, *window = weight.shape
     starts = np.arange(outputs) // outer * inner  # the first channel that each output depends on
     firsts = starts[::LANES] // lanes

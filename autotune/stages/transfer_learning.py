@@ -1,4 +1,4 @@
-"""What is known of a job's tasks from other workspaces, from other kinds of device and from other versions of TVM.
+"""Transfer learning: what is known of a job's tasks from other workspaces, kinds of device and versions of TVM.
 
 Times from elsewhere say nothing about this device, and those that another workspace claims for it may be wrong. So they
 count for nothing. But what was fast there is likely to be fast here: a task's first candidates are the best schedules
