@@ -140,7 +140,7 @@ def export(race: Race, options: argparse.Namespace) -> Path:
     home = options.folder / "workspaces" / race.precision
     home.mkdir(parents=True, exist_ok=True)
     workspace = ("--workspace", home)
-    words = ["--input", *model.inputs] if model.inputs else []
+    words = [word for shape in model.inputs for word in ("--input", shape)]
     words += [word for value in model.values for word in ("--value", value)]
     words += ["--calibrate", calibration(path, model.inputs)] if race.precision == "int8" else []
     name = f"{race.model}-{options.trials}"
@@ -190,10 +190,12 @@ def measure(chosen: Sequence[Race], here: dict[str, Any], options: argparse.Name
         try:
             if time.monotonic() > ends:
                 raise Failed(f"not measured within {options.minutes:g} minutes")
-            here["rows"].append(row(race, export(race, options), options.turns))
+            measured = row(race, export(race, options), options.turns)
+            here["rows"].append(measured)
         except Failed as error:
-            here["missing"].append({**asdict(race), "why": str(error)})
-        print(race.model, race.precision, (here["rows"] + here["missing"])[-1], flush=True)
+            measured = {**asdict(race), "why": str(error)}
+            here["missing"].append(measured)
+        print(race.model, race.precision, measured, flush=True)
         write(here)
 
 
