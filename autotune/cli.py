@@ -44,7 +44,7 @@ VERBS = {
     "retry": Verb("control", "retry", "Start failed or cancelled jobs again; they keep their trials."),
     "wait": Verb("wait", "command", "Wait until jobs have ended."),
     "export": Verb(
-        "export",
+        "export.export",
         "command",
         "Compile the best kernels so far into a verified library.",
     ),

@@ -240,14 +240,38 @@ class ExportSettings:
         at_least(0.0, "The same with `--activations int8`, against the same weights with activations in float32."),
     ] = 1e-1
     repeats: Annotated[int, whole_number(1, "How often the whole model is timed.")] = 20
+    compare_s: Annotated[
+        float,
+        at_least(
+            0.1,
+            "Seconds that this may take at each set of shapes: no turn of fresh processes begins, after the first, that"
+            " would end later.",
+        ),
+    ] = 5.0
     contenders: Annotated[
         int,
-        whole_number(1, "How many of the best candidates of a task are timed again before one is chosen. 1: none."),
+        whole_number(
+            1,
+            "How many of the best candidates of a task are timed again before one is chosen, where the queue has not"
+            " timed them in the context of the model. 1: none.",
+        ),
     ] = 8
+    kept_mb: Annotated[
+        int,
+        whole_number(
+            0,
+            "Megabytes of compiled kernels that are kept in `logs/objects`, so that none is compiled twice. 0: none.",
+        ),
+    ] = 256
     timeout_s: Annotated[float, at_least(0.1, "Seconds until an export is killed.")] = 3600.0
     cuda_graph: Annotated[
         bool, text("Whether a library for CUDA launches its kernels as a CUDA graph, where it can.")
     ] = True
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return `kept_mb` in bytes."""
+        return self.kept_mb * 10**6
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune.api.exported import Exported
 from autotune.commands import control
-from autotune.commands.export import export
+from autotune.commands.export.export import export
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.wait import wait
 from autotune.config import load_config
@@ -164,6 +164,8 @@ class Job:
         source: bool = False,
         untuned: bool = False,
         quick: bool = False,
+        retime: bool = False,
+        again: bool = False,
     ) -> Exported:
         """Compile the model with the best schedules so far, verify it, time it and write it to a folder.
 
@@ -173,18 +175,29 @@ class Job:
             source: Whether to write the network as C++ source, too.
             untuned: Whether to time the model with TVM's default schedules, too.
             quick: Whether to write the library as soon as it is verified, and to time nothing.
+            retime: Whether to time the best kernels again though the queue has timed them in the context of the model.
+            again: Whether to compile, verify and time it again though nothing has changed since the last export.
 
         Returns:
             The exported library.
 
         Raises:
             VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
-            BadInput: `output` cannot be written to, or `untuned` and `quick` were asked for both.
+            BadInput: `output` cannot be written to, or `quick` was asked for with `untuned` or `retime`.
             ModelError: `source` was asked for, and the model has something that cannot be written as source.
         """
         folder = Path(output)
         config = load_config(self.workspace.config)
         report = export(
-            self.workspace, config, self.paths, folder, progress, source=source, untuned=untuned, quick=quick
+            self.workspace,
+            config,
+            self.paths,
+            folder,
+            progress,
+            source=source,
+            untuned=untuned,
+            quick=quick,
+            retime=retime,
+            again=again,
         )
         return Exported(folder, report)

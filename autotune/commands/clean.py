@@ -1,4 +1,4 @@
-"""Remove jobs that have ended. Their tuning logs stay, so later jobs start from their trials."""
+"""Remove jobs that have ended, or compiled kernels. Tuning logs stay, so later jobs start from their trials."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from autotune.commands.terminal import JOBS_HELP, tell, workspace_of
 from autotune.errors import BadInput, BadState, disk_problem
 from autotune.storage import locks
 from autotune.storage.job_files import is_in_use
+from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.leftovers import abandoned
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import check_ours
@@ -106,6 +107,18 @@ def _remove(workspace: Workspace, paths: JobPaths) -> None:
         raise disk_problem("remove", paths.folder, error) from error
 
 
+def clean_objects(workspace: Workspace) -> int:
+    """Remove the compiled kernels that are kept, and return how many bytes they had.
+
+    Raises:
+        DiskProblem: One could not be removed.
+    """
+    try:
+        return KeptObjects(workspace.objects, 0).clear()
+    except OSError as error:
+        raise disk_problem("remove", workspace.objects, error) from error
+
+
 def command(
     context: typer.Context,
     jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB...]", help=f"Only these. {JOBS_HELP}")] = None,
@@ -113,12 +126,19 @@ def command(
     older_than: Annotated[
         str, typer.Option(metavar="AGE", help="Only jobs that ended at least this long ago: 7d, 12h.")
     ] = "",
+    objects: Annotated[
+        bool, typer.Option("--objects", help="Remove the compiled kernels that are kept in logs/objects.")
+    ] = False,
 ) -> None:
     """Remove jobs that have ended. The tuning logs stay."""
-    if not (jobs or finished or older_than):
-        raise BadInput("name jobs, or give --finished, or --older-than 7d")
+    if not (jobs or finished or older_than or objects):
+        raise BadInput("name jobs, or give --finished, --older-than 7d or --objects")
     age = parse_age(older_than) if older_than else 0.0
     workspace = workspace_of(context)
+    if objects:
+        tell(f"removed {clean_objects(workspace) / 1e6:.1f} MB of compiled kernels")
+    if not (jobs or finished or older_than):
+        return
     gone = clean(workspace, age, select(workspace, jobs) if jobs else None)
     tell(
         f"removed {len(gone)} job{'' if len(gone) == 1 else 's'}"

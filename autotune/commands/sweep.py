@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from autotune.commands.daemon.background import DrainingDaemon
-from autotune.commands.export import export
+from autotune.commands.export.export import export
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.jobs import job_name
 from autotune.commands.submit.publish import Submission, submit

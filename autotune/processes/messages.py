@@ -237,6 +237,7 @@ class ExportRequest:
         lock_folder: where leases are.
         tolerance: the largest error that is accepted, relative to the largest value of its output.
         turns: how often each model is timed.
+        compare_s: the seconds that this may take at each set of shapes, in more than one turn of fresh processes.
         contenders: how many candidates of each task are timed again.
         inputs: files with inputs to verify and to compare on, each for one set of shapes; others are drawn.
         source: whether to write the network as C++ source, too.
@@ -244,6 +245,7 @@ class ExportRequest:
         cuda_graph: whether a library for CUDA launches its kernels as a CUDA graph.
         untuned: whether the model is compiled with TVM's default schedules, too, to compare with.
         quick: whether the library is written as soon as it is verified, and nothing is timed.
+        kept_bytes: how large the compiled kernels of the workspace that are kept may be together; 0 to keep none.
     """
 
     workspace: str
@@ -255,6 +257,7 @@ class ExportRequest:
     lock_folder: str
     tolerance: float
     turns: int
+    compare_s: float
     contenders: int
     inputs: tuple[str, ...]
     source: bool = False
@@ -262,6 +265,7 @@ class ExportRequest:
     cuda_graph: bool = True
     untuned: bool = False
     quick: bool = False
+    kept_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,16 @@ class TvmBench(Bench):
         from autotune.tvm_backend.export.timing.early_timing import compile_early
 
         stage = self.stage
-        graph = stage.config.export.cuda_graph
-        compile_early(stage.workspace, stage.paths, stage.spec, library, cuda_graph=graph, plan=plan)
+        settings = stage.config.export
+        compile_early(
+            stage.workspace,
+            stage.paths,
+            stage.spec,
+            library,
+            cuda_graph=settings.cuda_graph,
+            kept_bytes=settings.kept_bytes,
+            plan=plan,
+        )
 
     def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
         from autotune.tvm_backend.export.timing.early_timing import EarlyTiming, time_early

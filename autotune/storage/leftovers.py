@@ -65,6 +65,7 @@ def temporaries(workspace: Workspace) -> Iterator[Path]:
 def _folders(workspace: Workspace) -> Iterator[Path]:
     """Yield every folder in which files are published, but for those that links lead to."""
     yield from (workspace.jobs, workspace.logs)
+    yield from (folder for folder in (workspace.objects,) if not os.path.islink(folder))
     for job in workspace.job_list():
         yield from (folder for folder in (job.folder, job.tasks, job.stages) if not os.path.islink(folder))
     yield from (folder for folder in workspace.tuning_folders() if not os.path.islink(folder))

@@ -18,6 +18,7 @@ WORKSPACE/
       alternatives.json            the kernels that its plan is chosen from, with `submit --explore`
       choice.json                  the plan that was chosen so far
       exported.json                what the last export measured; may be deleted
+      last-export.json             where it went, and what it was made from; may be deleted
       confirmed.json               how long the whole model took
       rewritten.onnx               the graph that was imported instead, where the importer does not take the model's
       rewritten-1.onnx             the same for the second set of shapes, and so on
@@ -35,6 +36,7 @@ WORKSPACE/
     tuning/TARGET/HASH.index, .npz, .reference.npz, .claims    derived, may be deleted
     tuning/TARGET.claimed/         the same of what other workspaces claim to have measured on it
     estimates.json                 how long stages take; derived, may be deleted
+    objects/                       compiled kernels that are kept; derived, may be deleted
     daemon.jsonl                   when a daemon served this workspace
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
     daemon.log, worker-KIND.log    text for people; with .1 at the end what was there before
@@ -150,6 +152,10 @@ class JobPaths:
     @property
     def exported(self) -> Path:
         return self.folder / "exported.json"
+
+    @property
+    def last_export(self) -> Path:
+        return self.folder / "last-export.json"
 
     def rewritten_model(self, entry: int = 0) -> Path:
         """Return the graph that is imported for a set of shapes, counted from 0."""
@@ -312,6 +318,10 @@ class Workspace:
     @property
     def estimates(self) -> Path:
         return self.logs / "estimates.json"
+
+    @property
+    def objects(self) -> Path:
+        return self.logs / "objects"
 
     @property
     def quiet_times(self) -> Path:

@@ -1,9 +1,9 @@
 """Seals tell what this user's autotune has made from what somebody else has put into a workspace.
 
-Some files of a workspace run, or are read by code that trusts them: the libraries of candidates, the cost model, the
-command of `submit --on-end`. Each carries a seal, a keyed hash (BLAKE2, RFC 7693). The key is the user's, and in no
-workspace, so a copied workspace has no valid seal: its libraries are built again, its cost model is trained again, and
-its commands are refused.
+Some files of a workspace run, or are read by code that trusts them: the libraries of candidates, kept kernels, the cost
+model, the command of `submit --on-end`. Each carries a seal, a keyed hash (BLAKE2, RFC 7693). The key is the user's,
+and in no workspace, so a copied workspace has no valid seal: its libraries are built again, its cost model is trained
+again, and its commands are refused.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from autotune.storage.paths import seal_keys
 # What is sealed.
 JOB = "job"
 LIBRARY = "library"
+OBJECT = "object"
+EXPORT = "export"
 COST_MODEL = "cost-model"
 # The key in hexadecimal digits, for processes that have another home than the user, such as those on a node.
 VARIABLE = "AUTOTUNE_SEAL_KEY"

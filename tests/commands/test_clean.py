@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.clean import clean
+from autotune.commands.clean import clean, clean_objects
 from autotune.errors import BadState, DiskProblem
 from autotune.storage.formats import Control, JobState, State
 from autotune.storage.job_files import in_use
+from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.locks import try_lock
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -123,3 +124,12 @@ def test_a_folder_that_cannot_be_removed_is_named(
 def test_in_a_folder_without_a_queue_nothing_is_removed_nor_made(tmp_path: Path) -> None:
     assert clean(Workspace(tmp_path), 0) == []
     assert not list(tmp_path.iterdir())
+
+
+def test_kept_kernels_go_when_asked_for_and_nothing_else(workspace: Workspace, make_job: Make) -> None:
+    make_job(1, "done", state=ended())
+    KeptObjects(workspace.objects, 10**6).add("ab", bytes(1000))
+    assert clean(workspace, 1.0) == [] and list(workspace.objects.iterdir())
+    assert clean_objects(workspace) > 1000 and not list(workspace.objects.iterdir())
+    assert left(workspace) == [1]
+    assert clean_objects(workspace) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune import devices
-from autotune.commands import export
+from autotune.commands.export.export import export
 from autotune.commands.submit.publish import Submission, preview, publish
 from autotune.config import Config
 from autotune.daemon import capacity
@@ -82,7 +82,7 @@ def test_simulated_cpus_take_no_job_that_would_measure_and_a_simulated_device_ha
     with pytest.raises(BadTarget, match="takes jobs for --target simulated only"):
         preview(Submission(model), config, print)
     with pytest.raises(BadState, match="0001-net was tuned for a device that does not exist"):
-        export.export(workspace, Config(), make_job(target="simulated"), workspace.root / "out", print)
+        export(workspace, Config(), make_job(target="simulated"), workspace.root / "out", print)
     assert not (workspace.root / "out").exists()
 
 
@@ -91,7 +91,7 @@ def test_an_export_writes_over_no_file_of_the_users(workspace: Workspace, make_j
     mine.parent.mkdir()
     mine.write_text("print('mine')")
     with pytest.raises(BadInput, match=r"out has a run.py that autotune did not make; give a new folder"):
-        export.export(workspace, Config(), make_job(), mine.parent, print)
+        export(workspace, Config(), make_job(), mine.parent, print)
     assert mine.read_text() == "print('mine')"
     assert [path.name for path in mine.parent.iterdir()] == ["run.py"]
 

@@ -92,6 +92,30 @@ numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1
         assert not list((tmp_path / "out").iterdir())
 
 
+def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compiled(tuned, tmp_path):
+    user = User(shutil.copytree(tuned.root, tmp_path / "workspace"))
+    assert list((tuned.root / "logs" / "objects").iterdir()), "the queue has kept what it compiled"
+
+    def export(name, *options):
+        done = user.run("export", "last", "--quick", "--output", tmp_path / name, *options)
+        assert done.returncode == 0, done.stderr
+        files = {path.relative_to(tmp_path / name): path for path in (tmp_path / name).rglob("*") if path.is_file()}
+        return done.stderr, {name: path.read_bytes() for name, path in files.items()}
+
+    steps, first = export("one")
+    assert "step 1 of 4: loading TVM" in steps
+    said, second = export("two")
+    assert [line.split("s  ")[1] for line in said.splitlines()] == [
+        "nothing has changed since the last export of the job: these are its files; --again makes new ones"
+    ]
+    assert second == first and Path("model.so") in first
+    steps, third = export("two", "--again")
+    assert "loading TVM" in steps and third[Path("model.so")] == first[Path("model.so")]
+    (tmp_path / "two" / "model.so").write_bytes(b"damaged")
+    steps, fourth = export("two")
+    assert "loading TVM" in steps and fourth[Path("model.so")] == first[Path("model.so")]
+
+
 def test_an_export_works_before_anything_is_measured(submitted, tmp_path):
     report = json.loads(User(submitted).ok("export", "1", "--output", tmp_path / "out", "--quick", "--json"))
     assert report["largest_relative_error"] < 1e-4

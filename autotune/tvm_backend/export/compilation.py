@@ -21,12 +21,14 @@ from autotune.errors import VerificationError, WorkerError
 from autotune.plans.plan import Plan
 from autotune.storage.exploration_files import plan_as_submitted, read_choice
 from autotune.storage.formats import Candidate, JobSpec, Trial
+from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.mapped_weights import MappedWeights, map_weights
 from autotune.tvm_backend.export.submitted import OnnxModel, submitted
 from autotune.tvm_backend.expressions import is_tensor_constant
 from autotune.tvm_backend.graph.tensor_objects import share_objects
+from autotune.tvm_backend.kernels.objects import kernel_objects, linked_pipeline, without_kernels
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.kernels.shared_library import linking, lowering
@@ -115,23 +117,40 @@ class JobModel:
         return cls(imported.module(), prepared.module(), tuple(extract_programs(lowered, target).values()), target)
 
     def compile_tuned(
-        self, best: Mapping[str, Trial], library: Path, *, cuda_graph: bool = False
+        self,
+        best: Mapping[str, Trial],
+        library: Path,
+        *,
+        cuda_graph: bool = False,
+        kept: KeptObjects | None = None,
+        children: int = 0,
     ) -> tuple[IRModule, Executable]:
-        """Write the library with the best trial of each task. `cuda_graph` is that of `finish`.
+        """Write the library with the best trial of each task.
+
+        Args:
+            best: The trials, by the hash of the task.
+            library: The file to write.
+            cuda_graph: That of `finish`.
+            kept: For CPUs, where compiled kernels are kept, so that those that are there are linked only; None to
+                compile all of them together.
+            children: How many processes compile those that are not there at the same time; 0 to compile in this one.
 
         Returns:
-            The module as it was lowered, and the executable.
+            The module as it was lowered, and the executable, which lacks the kernels that were linked.
         """
         lowered = lower_tuned(self.prepared, self.programs, best, self.target, cuda_graph=cuda_graph)
-        return lowered, self._write(lowered, library)
+        return lowered, self._write(lowered, library, kept, children)
 
-    def _write(self, lowered: IRModule, library: Path) -> Executable:
+    def _write(
+        self, lowered: IRModule, library: Path, kept: KeptObjects | None = None, children: int = 0
+    ) -> Executable:
         triple = str(self.target.attrs.get("mtriple") or "")
         on_cpu = self.target.kind.name == "llvm"
         module, weights = map_weights(lowered, triple) if on_cpu else (lowered, MappedWeights(()))
-        executable = build_lowered(module, self.target)
+        kernels = kernel_objects(module, self.target, kept, children) if on_cpu and kept and kept.most_bytes else {}
+        executable = build_lowered(module, self.target, linked=bool(kernels))
         with tempfile.TemporaryDirectory() as folder:
-            objects = weights.objects(Path(folder), triple)
+            objects = weights.objects(Path(folder), triple) + _written(Path(folder), kernels)
             executable.export_library(str(library), fcompile=linking(self.target, objects=objects))
         return executable
 
@@ -139,6 +158,14 @@ class JobModel:
         """Write the library that TVM makes by default."""
         linking_alone = linking(self.target, pool=False)  # it stands for what TVM does by itself
         compile_untuned(self.imported, self.target).export_library(str(library), fcompile=linking_alone)
+
+
+def _written(folder: Path, objects: Mapping[str, bytes]) -> list[str]:
+    """Write object files to a folder, and return their paths."""
+    paths = [folder / f"kernel-{name}.o" for name in objects]
+    for path, content in zip(paths, objects.values(), strict=True):
+        path.write_bytes(content)
+    return list(map(str, paths))
 
 
 def prepare_as_submitted(module: IRModule, target: Target, paths: JobPaths, spec: JobSpec) -> IRModule:
@@ -196,12 +223,14 @@ def compile_tuned(
     return build_lowered(lower_tuned(prepared, programs, best, target), target)
 
 
-def build_lowered(lowered: IRModule, target: Target) -> Executable:
-    """Compile a module that `lower_tuned` returned, and return the executable."""
+def build_lowered(lowered: IRModule, target: Target, *, linked: bool = False) -> Executable:
+    """Compile a module that `lower_tuned` returned, and return the executable; `linked` leaves its kernels out."""
     if target.kind.name == "llvm":  # a CUDA graph keeps tensors from the call that records it to those that launch it
         lowered = share_objects(lowered)
+    module = without_kernels(lowered) if linked else lowered
+    passes = linked_pipeline(target) if linked else pipeline(target)
     with target, lowering(lowered, target):  # without the target TVM would compile CUDA for the GPU that is here
-        return relax.build(lowered, target=target, relax_pipeline=None, tir_pipeline=pipeline(target))
+        return relax.build(module, target=target, relax_pipeline=None, tir_pipeline=passes)
 
 
 def lower_tuned(

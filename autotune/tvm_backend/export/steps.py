@@ -154,8 +154,10 @@ def _first(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
 
 def _compile(export: _Export, best: Mapping[str, Trial]) -> None:
     job = export.job
-    with export.leases.one_cpu():
-        lowered, executable = export.model.compile_tuned(best, export.tuned, cuda_graph=export.has_graph)
+    with export.leases.free_cpus() as count:
+        lowered, executable = export.model.compile_tuned(
+            best, export.tuned, cuda_graph=export.has_graph, kept=job.kept, children=count
+        )
         if job.request.source:
             names = job.models[0].output_names()
             rows = export.cases[0].inputs.rows

@@ -16,6 +16,7 @@ from autotune.devices import Device
 from autotune.options import Activations, Constant
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec
+from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
@@ -293,6 +294,11 @@ class ExportJob:
     paths: JobPaths
     spec: JobSpec
     models: list[Submitted]
+
+    @property
+    def kept(self) -> KeptObjects | None:
+        """The compiled kernels of the workspace; None where all are compiled together, as those of C++ source are."""
+        return None if self.request.source else KeptObjects(self.workspace.objects, self.request.kept_bytes)
 
     @property
     def device(self) -> type[Device]:

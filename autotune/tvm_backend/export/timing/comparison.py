@@ -26,7 +26,7 @@ from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 
 TIMINGS = 4  # in one process
-_LONG_S = 60.0  # no further turn begins after so many seconds
+_LONG_S = 60.0  # that all turns together may take
 _SLOW_S = 5.0  # a runtime outside of the pair whose process takes longer is timed in one turn only
 _MAX_TURNS = 15  # of two runtimes whose ratio is uncertain
 _UNCERTAIN = 1.05  # the upper end of a ratio's interval divided by the lower, above which it is uncertain
@@ -160,14 +160,14 @@ class RuntimeComparison:
         """Time the runtimes.
 
         Args:
-            timings: How many timings each runtime gets. A process makes up to four of them. They are fewer if the first
-                turns take a minute.
+            timings: How many timings each runtime gets. A process makes up to four of them.
             pair: Two runtimes whose ratio is wanted. The turns end early when three or more agree on it within 2%, or
                 have taken as many times 3 s as turns were asked for. They go on, up to 15 in all, as long as its median
                 is uncertain by more than 5% and that time is not over. A runtime outside of the pair whose process
                 takes more than 5 s gets one turn, so that the time is left to the pair.
             without: The names of those that are not timed.
-            longest_s: The seconds after which no further turn begins.
+            longest_s: The seconds that all turns together may take, after the first: none begins that would end later
+                if it took as long as the longest before.
             kernels_of: A library whose kernels are timed, too, in three of its processes, or in one if that is slow.
 
         Returns:
@@ -181,9 +181,11 @@ class RuntimeComparison:
         began = time.monotonic()
         names = list(times)
         turns = max(1, -(-timings // TIMINGS))
+        passed_s = longest_turn_s = 0.0
         for turn in range(max(turns, _MAX_TURNS) if pair else turns):
+            longest_turn_s = max(longest_turn_s, time.monotonic() - began - passed_s)
             passed_s = time.monotonic() - began
-            if turn and passed_s > longest_s:
+            if turn and passed_s + longest_turn_s > longest_s:
                 break
             if pair and _is_enough(ratios(times[pair[0]], times[pair[1]]), turns, passed_s):
                 break

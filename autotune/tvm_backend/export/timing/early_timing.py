@@ -12,6 +12,7 @@ from autotune.plans.plan import Plan
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.job_files import check_model
+from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.compilation import JobModel
@@ -42,7 +43,14 @@ class EarlyTiming:
 
 
 def compile_early(
-    workspace: Workspace, paths: JobPaths, spec: JobSpec, library: Path, *, cuda_graph: bool, plan: Plan | None = None
+    workspace: Workspace,
+    paths: JobPaths,
+    spec: JobSpec,
+    library: Path,
+    *,
+    cuda_graph: bool,
+    kept_bytes: int = 0,
+    plan: Plan | None = None,
 ) -> None:
     """Compile a model with the best trials of its tasks while its job runs.
 
@@ -52,6 +60,7 @@ def compile_early(
         spec: The job.
         library: Where the library is written.
         cuda_graph: Whether its kernels are launched as a CUDA graph, if the job is for CUDA.
+        kept_bytes: How large the compiled kernels of the workspace that are kept may be together.
         plan: What it is prepared by; by default the plan of the job.
 
     Raises:
@@ -61,7 +70,8 @@ def compile_early(
     fastest = retiming.fastest_trials(workspace, spec, 1, retiming.Replayer(paths, spec))
     best = {hash: trials[0] for hash, trials in fastest.items()}
     graph = cuda_graph and kind_of(spec).launches_graphs
-    JobModel.read(paths, spec, plan).compile_tuned(best, library, cuda_graph=graph)
+    kept = KeptObjects(workspace.objects, kept_bytes)
+    JobModel.read(paths, spec, plan).compile_tuned(best, library, cuda_graph=graph, kept=kept)
 
 
 def time_early(

@@ -64,7 +64,9 @@ def verify(export: ExportJob, case: Case, library: Path, best: Mapping[str, Tria
     ours = library_outputs(export, case, library)
     second = library.with_name("choices.so")
     try:
-        JobModel.with_outputs(export.paths, export.spec, index, list(cut.operators)).compile_tuned(best, second)
+        JobModel.with_outputs(export.paths, export.spec, index, list(cut.operators)).compile_tuned(
+            best, second, kept=export.kept
+        )
         computed = library_outputs(export, case, second)
         return _verified(export, case, cut, ours, computed)
     except (AutotuneError, ValueError, RuntimeError):  # of TVM and ONNX Runtime, too: the first failure says more

@@ -250,7 +250,7 @@ def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]
         apart = set[str]() if beside else {reference}
         pair = (TUNED, reference) if beside else None
         whose = WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED
-        timed = comparison.time(request.turns, pair=pair, without=apart, kernels_of=whose)
+        timed = comparison.time(request.turns, pair=pair, without=apart, longest_s=request.compare_s, kernels_of=whose)
         times = {**dict.fromkeys(runtimes), **timed}
         return Comparison(verified, model.runtime, times, timed[whose].fastest_kernels())
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from autotune.storage.trees import remove_tree
 from autotune.tvm_backend.export.loadable import REPORT
@@ -25,6 +26,21 @@ SUMS = "SHA256SUMS"
 REPORT_FORMAT = ("autotune-report", 1)
 MADE_BY = "Made by autotune"  # in the first line of the script
 _HEAD = 1000
+
+
+def written(folder: Path, report: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the files that an export wrote to a folder, in the order in which they are published.
+
+    Args:
+        folder: The folder, which may have other files besides.
+        report: Its report.
+    """
+    names = [SCRIPT, LIBRARY, *([TOKENIZER] if report.get("language") else [])]
+    names += [f"{FOLDER}/{name}" for name in (*STATIC, HEADER)]
+    if report.get("source"):
+        texts = (*SOURCE_STATIC, SOURCE_HEADER, NETWORK)
+        names += [f"{SOURCE}/{name}" for name in (SUMS, KERNELS, WEIGHTS, *texts)]
+    return [name for name in (*names, REPORT) if (folder / name).exists()]
 
 
 def foreign_files(folder: Path) -> list[str]:

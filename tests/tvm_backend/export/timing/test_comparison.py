@@ -170,6 +170,14 @@ def test_no_turn_begins_after_slow_ones(comparison, processes):
     assert [len(item.turns_ms) for item in times.values()] == [1, 1]
 
 
+@pytest.mark.parametrize(("longest_s", "turns"), [(5.9, 1), (6.0, 2), (8.9, 2), (9.0, 3)])
+def test_no_turn_begins_that_would_not_end_in_time(comparison, processes, monkeypatch, longest_s, turns):
+    """Each takes three seconds, and five were asked for."""
+    monkeypatch.setattr(room.time, "monotonic", lambda: 3.0 * processes.begun().count("ours"))
+    times = comparison.time(timings=5 * TIMINGS, longest_s=longest_s)
+    assert [len(item.turns_ms) for item in times.values()] == [turns, turns]
+
+
 @pytest.mark.parametrize(
     ("theirs_ms", "turns"),
     (([2.0], 3), ([2.0, 4.0], 15), ([2.0, 4.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0], 8)),

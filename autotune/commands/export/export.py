@@ -13,12 +13,12 @@ import typer
 
 from autotune import devices
 from autotune.commands import references
-from autotune.commands.export_summary import report_text
+from autotune.commands.export import unchanged
+from autotune.commands.export.request import contenders, request_of
+from autotune.commands.export.summary import report_text
 from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace_of
 from autotune.config import Config, load_config
-from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
-from autotune.processes.messages import ExportRequest
 from autotune.regular_file import check_readable
 from autotune.storage import export_registry
 from autotune.storage.atomic import make_folders
@@ -42,6 +42,8 @@ def export(
     source: bool = False,
     untuned: bool = False,
     quick: bool = False,
+    retime: bool = False,
+    again: bool = False,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -58,6 +60,10 @@ def export(
         source: Whether to write the network as C++ source, too.
         untuned: Whether to time the model with TVM's default schedules, too.
         quick: Whether to write the library as soon as it is verified, and to time nothing.
+        retime: Whether to time the best candidates of each task again though the queue has timed them in the context
+            of the model.
+        again: Whether to compile, verify and time it again though nothing has changed since the last export of the job.
+            Else what that wrote is written again.
 
     Returns:
         The report, as in `output/report.json`.
@@ -69,25 +75,37 @@ def export(
         BoardProblem: The job is for boards, and none can be used now.
         MachineProblem: The job is for boards that autotune.toml does not have.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
-            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU. Or both `untuned` and
-            `quick` were.
+            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU. Or `quick` was with
+            `untuned` or `retime`.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
     spec = read_spec(paths)
     if devices.kind_of(spec) is devices.CommandDevice:
-        return _export_commands(workspace, paths, spec, output, plain=not (inputs or source or untuned or quick))
-    if untuned and quick:
-        raise BadInput("--untuned times the untuned model, and --quick times nothing; give one of them")
+        given = inputs or source or untuned or quick or retime
+        return _export_commands(workspace, paths, spec, output, plain=not given)
+    _check_timed(untuned=untuned, quick=quick, retime=retime)
     _check_exportable(paths, spec, config, source)
     _check_output(output, source)
     _check_files(inputs)
     request = replace(
-        _request(workspace, config, paths, spec, output, inputs), source=source, untuned=untuned, quick=quick
+        request_of(workspace, config, paths, spec, output, inputs),
+        source=source,
+        untuned=untuned,
+        quick=quick,
+        contenders=contenders(config, spec, again=retime),
     )
     with sole_writer(output), in_use(workspace, paths):
+        digest = unchanged.made_from(workspace, paths, spec, request)
+        before = None if again or retime else unchanged.again(paths, digest, output)
+        if before is not None:
+            progress(
+                "nothing has changed since the last export of the job: these are its files; --again makes new ones"
+            )
+            return before
         report = oneshot.export_model(request, config.export.timeout_s, progress).report
-        if not quick:
-            with contextlib.suppress(StorageError):  # the library is written, which is what was asked for
+        with contextlib.suppress(StorageError, OSError):  # the library is written, which is what was asked for
+            unchanged.remember(paths, digest, output)
+            if not quick:
                 references.remember(paths, report)
     return report
 
@@ -97,46 +115,20 @@ def _export_commands(
 ) -> dict[str, Any]:
     """Export a job of commands; `plain` says whether no option was given that is for models."""
     if not plain:
-        raise BadInput("--inputs, --source, --untuned and --quick are for models; commands are exported as they are")
+        options = "--inputs, --source, --untuned, --quick and --retime"
+        raise BadInput(f"{options} are for models; commands are exported as they are")
     from autotune.command_jobs import best  # here, for it loads NumPy
 
     with in_use(workspace, paths):
         return best.export(workspace, paths, spec, output)
 
 
-def _request(
-    workspace: Workspace,
-    config: Config,
-    paths: JobPaths,
-    spec: JobSpec,
-    output: Path,
-    inputs: Sequence[Path],
-) -> ExportRequest:
-    lent = capacity.cpus(config)
-    board = config.boards.get(spec.board)
-    return ExportRequest(
-        workspace=str(workspace.root.absolute()),
-        job=paths.folder.name,
-        output=str(output.absolute()),
-        cpus=lent.shared_cpus,
-        measure_cpus=lent.cpu_device,
-        threads=int(spec.target["num-cores"]) if board else capacity.threads(config),
-        lock_folder=str(config.machine.lock_folder),
-        tolerance=_tolerance(config, spec),
-        turns=config.export.repeats,
-        contenders=1 if board else config.export.contenders,
-        inputs=tuple(str(file.absolute()) for file in inputs),
-        board=board,
-        cuda_graph=config.export.cuda_graph,
-    )
-
-
-def _tolerance(config: Config, spec: JobSpec) -> float:
-    limits = config.export
-    if spec.activations == "int8":
-        return limits.tolerance_activations
-    other = {"fp16": limits.tolerance_fp16, "tf32": limits.tolerance_tf32, "bf16": limits.tolerance_bf16}
-    return other.get(spec.precision, limits.tolerance)  # in int8, it is compared with the quantised model
+def _check_timed(*, untuned: bool, quick: bool, retime: bool) -> None:
+    """Check that an export that is to time nothing is not to time something."""
+    if untuned and quick:
+        raise BadInput("--untuned times the untuned model, and --quick times nothing; give one of them")
+    if retime and quick:
+        raise BadInput("--retime times the best kernels again, and --quick times nothing; give one of them")
 
 
 def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
@@ -232,6 +224,18 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Write the library as soon as it is verified, and time nothing.")
     ] = False,
+    retime: Annotated[
+        bool,
+        typer.Option(
+            "--retime", help="Time the best kernels again though the queue has timed them as in the model: a minute."
+        ),
+    ] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Compile, verify and time it though nothing has changed since it was exported last."
+        ),
+    ] = False,
     register: Annotated[
         bool, typer.Option("--register", help="Let programs find the library by their model: autotune.onnxruntime.")
     ] = False,
@@ -259,6 +263,8 @@ def command(
             source=source,
             untuned=untuned,
             quick=quick,
+            retime=retime,
+            again=again,
         )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
     if digest is not None:

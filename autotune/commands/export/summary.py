@@ -9,8 +9,6 @@ from autotune.commands.references import title
 from autotune.storage.quantisation import Quantisation
 
 _MAX_UNUSED = 10  # trials that are named in the end; the report has all of them
-
-
 _SUFFIXES = {
     "torch": "pt2",
     "litert": "tflite",

@@ -1,0 +1,131 @@
+"""Compile the kernels of a model to an object file each, and keep these: one that was compiled before is only linked.
+
+An object is found by a digest of the scheduled program with its name, the target, the versions of TVM's packages and
+all files of our compiler. So what was made by another compiler is never found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import tvm
+from tvm import tirx
+
+from autotune.errors import WorkerError
+from autotune.processes.isolate import isolated_at_once
+from autotune.storage.kept_objects import KeptObjects
+from autotune.tvm_backend.compiler_digest import compiler_digest
+from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.kernels.shared_library import lowering
+from autotune.tvm_backend.programs import over_programs
+from autotune.tvm_backend.types import IRModule, PrimFunc, Target
+
+_ANCHOR = "autotune_anchor"  # the kernel that is left in a module whose others are in objects
+_ENTRY = "tirx.is_entry_func"
+_BUILD_S = 600.0  # that a kernel may take
+
+
+def kernel_objects(module: IRModule, target: Target, kept: KeptObjects, children: int = 0) -> dict[str, bytes]:
+    """Return the object file of each tensor program of a lowered module, by its name.
+
+    Args:
+        module: The module.
+        target: The target, a CPU.
+        kept: Where objects are looked for, and where those that are compiled go.
+        children: How many processes compile at the same time; 0 to compile in this one.
+
+    Raises:
+        WorkerError: A kernel cannot be compiled in a process of its own.
+        Exception: Without children, whatever TVM's lowering or code generation raises.
+    """
+    programs = {str(var.name_hint): item for var, item in module.functions.items() if isinstance(item, tirx.PrimFunc)}
+    keys = {name: _key(program, target) for name, program in programs.items()}
+    objects = {name: content for name, key in keys.items() if (content := kept.read(key)) is not None}
+    missing = {name: program for name, program in programs.items() if name not in objects}
+    for name, content in _compiled(missing, target, children).items():
+        objects[name] = content
+        kept.add(keys[name], content)
+    if missing:
+        kept.trim()
+    return {name: objects[name] for name in programs}  # in one order, for it is that in which they are linked
+
+
+def _key(program: PrimFunc, target: Target) -> str:
+    inputs = [tvm.ir.save_json(program), json.dumps(target.export(), sort_keys=True, default=str), compiler_digest()]
+    return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
+
+
+def _compiled(programs: Mapping[str, PrimFunc], target: Target, children: int) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        compile_one = _compiler_of(programs, target, Path(folder))
+        if not children or len(programs) == 1:
+            for name in programs:
+                compile_one(name)
+        else:
+            for name, result in isolated_at_once(list(programs), lambda: compile_one, children, limit_s=_BUILD_S):
+                if result.kind != "ok":
+                    raise WorkerError(f"the kernel {name} cannot be compiled: {result.reason}")
+        return {name: _object(Path(folder), name).read_bytes() for name in programs}
+
+
+def _compiler_of(programs: Mapping[str, PrimFunc], target: Target, folder: Path) -> Callable[[str], None]:
+    """Return a function that compiles a program to an object file in a folder."""
+
+    def compile_one(name: str) -> None:
+        module = tvm.IRModule({name: programs[name]})
+        with target, lowering(module, target):
+            built = tvm.tirx.build(module, target=target, pipeline=_pipeline(target, "alone", after=_without_entry))
+        built.write_to_file(str(_object(folder, name)))
+
+    return compile_one
+
+
+def _object(folder: Path, name: str) -> Path:
+    return folder / f"{name}.o"
+
+
+def without_kernels(module: IRModule) -> IRModule:
+    """Return a lowered module with one more tensor program, which is all that `linked_pipeline` compiles of it.
+
+    TVM looks for kernels in the library that it loads only if it has compiled one of them.
+    """
+    anchor = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0))).with_attr("global_symbol", _ANCHOR)
+    functions = {**dict(module.functions.items()), tvm.ir.GlobalVar(_ANCHOR): anchor}
+    return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+
+def linked_pipeline(target: Target) -> str:
+    """Return the name under which TVM knows the passes for a module whose kernels are in objects."""
+    return _pipeline(target, "linked", before=_only_anchor, after=_without_entry)
+
+
+def _pipeline(
+    target: Target,
+    name: str,
+    *,
+    before: Callable[[IRModule], IRModule] = lambda module: module,
+    after: Callable[[IRModule], IRModule] = lambda module: module,
+) -> str:
+    """Register the passes of `pipeline` with others around those that lower, and return their name."""
+    whole = f"{pipeline(target)}-{name}"
+    lower, host, device = tirx.get_tir_pipeline(pipeline(target))
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def lower_kernels(module: IRModule, _context: object) -> IRModule:
+        return after(lower(before(module)))
+
+    tirx.register_tir_pipeline(whole, lambda: (lower_kernels, host, device))
+    return whole
+
+
+def _only_anchor(module: IRModule) -> IRModule:
+    return tvm.IRModule({_ANCHOR: module[_ANCHOR]}, attrs=module.attrs)
+
+
+def _without_entry(module: IRModule) -> IRModule:
+    """Return a module without an entry: a program that is alone would be one, and each object have one of that name."""
+    return over_programs(module, lambda function: function.without_attr(_ENTRY))
