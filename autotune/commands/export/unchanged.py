@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from autotune.storage.trial_index import by_time
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.compiler_digest import compiler_digest
 from autotune.tvm_backend.export.folder import read_report
-from autotune.tvm_backend.export.writing.files import written
+from autotune.tvm_backend.export.writing.files import SOURCE, move_source, written
 
 _RANKS = 8  # the best trials of a task that an export may take at least
+_RUNTIMES = ("onnxruntime", "torch", "ai-edge-litert")  # that verify an export, and that it is compared with
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
     asked = replace(request, workspace="", job="", output="", cpus=(), measure_cpus=(), lock_folder="", kept_bytes=0)
     ingredients = {
         "compiler": compiler_digest(),
+        "compared with": [_version(package) for package in _RUNTIMES],
         "machine": [cpu_model(), len(allowed_cpus())],
         "request": plain(asked),
         "inputs": [seals.file_digest(file).hex() for file in request.inputs],
@@ -91,6 +94,13 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
         "trials": _best(workspace, spec, max(_RANKS, request.contenders)),
     }
     return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _best(workspace: Workspace, spec: JobSpec, most: int) -> list[list[tuple[str, float | None]]]:
@@ -127,10 +137,7 @@ def again(paths: JobPaths, digest: str, output: Path) -> dict[str, Any] | None:
         output: The folder to write to, which is there; it may be that of the last export.
 
     Returns:
-        The report; None if it has to be exported anew. Nothing was written then.
-
-    Raises:
-        DiskProblem: A file could not be written.
+        The report; None if it has to be exported anew, as where a file could not be written: an export says why.
     """
     with suppress(OSError, StorageError, BadInput):
         last = formats.read(LastExport, paths.last_export)
@@ -151,7 +158,9 @@ def _written_again(last: LastExport, output: Path) -> dict[str, Any] | None:
             shutil.copyfile(folder / file.name, copy)
             if not file.is_at(copy):
                 return None
-        for file in last.files:
-            make_folders((output / file.name).parent)
-            publish_file(Path(copies, file.name), output / file.name)
+        if Path(copies, SOURCE).exists():
+            move_source(Path(copies, SOURCE), output / SOURCE)
+        for name in (file.name for file in last.files if Path(copies, file.name).exists()):
+            make_folders((output / name).parent)
+            publish_file(Path(copies, name), output / name)
     return report

@@ -6,8 +6,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx
-
+from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
 from autotune.tvm_backend.models.pytorch.checked import output_names
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, Operator
 from autotune.tvm_backend.types import ModelProto, NodeProto
@@ -165,7 +164,7 @@ def _onnx_lookups(proto: ModelProto) -> Iterator[_Lookup]:
 def _inferred(proto: ModelProto) -> dict[str, tuple[int, ...]]:
     """The shapes that inference finds, of which all sizes are known; none where it stumbles."""
     try:
-        graph = onnx.shape_inference.infer_shapes(proto).graph
+        graph = infer_shapes(proto, data_prop=False)
     except Exception:  # whatever a large or malformed graph makes it raise
         return {}
     shapes = {item.name: item.type.tensor_type.shape.dim for item in (*graph.input, *graph.value_info)}

@@ -36,6 +36,8 @@ from autotune.tvm_backend.programs import finished, unscheduled
 from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
 
 PAIR = BFLOAT16.word
+CONVERT = "bfloat16_convert"  # the name of a kernel that changes the type of an image
+PAIRS = "bfloat16_pairs"  # and of one that packs matrices as weights
 Shape = tuple[int, ...]
 
 

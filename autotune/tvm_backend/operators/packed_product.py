@@ -10,6 +10,8 @@ from tvm import te
 
 from autotune.tvm_backend.types import PrimExpr, TensorExpr
 
+PACKED_PRODUCT = "packed_matmul"  # the name of its block, and of its kernel
+
 
 def pack_columns(matrix: npt.NDArray[Any], block: int) -> npt.NDArray[Any]:
     """(K, N) as (ceil(N / b), K, b), with zeros where the last chunk is not full."""
@@ -27,4 +29,4 @@ def te_product(data: TensorExpr, weight: TensorExpr) -> TensorExpr:
         *row, chunk, lane = index
         return te.sum(data[(*row, k)] * weight[chunk, k, lane], axis=k)
 
-    return te.compute((*data.shape[:-1], chunks, block), element, name="packed_matmul", tag="packed_matmul")
+    return te.compute((*data.shape[:-1], chunks, block), element, name=PACKED_PRODUCT, tag=PACKED_PRODUCT)

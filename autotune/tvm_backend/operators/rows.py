@@ -34,14 +34,20 @@ def lanes_of(length: int) -> int:
     return next((lanes for lanes in (*_LANES, *range(_MAX_LANES, _LANES[-1], -1)) if length % lanes == 0), 0)
 
 
-def softmax(shape: tuple[int, ...], lanes: int) -> PrimFunc:
-    """The scheduled program of a softmax in float32: one input and one output of this shape."""
+def softmax(shape: tuple[int, ...], lanes: int, *, write: Convert = lambda element: element) -> PrimFunc:
+    """The scheduled program of a softmax in float32: one input and one output of this shape.
+
+    Args:
+        shape: That of both.
+        lanes: What `lanes_of` returns for the last extent.
+        write: Makes an element of the output of a float32.
+    """
     data = te.placeholder(shape, name="data")
     largest = _reduced(data, te.max, lanes, LARGEST)
     grown = te.compute(shape, lambda *index: te.exp(data[index] - largest[index[:-1]]), name="grown")
     total = _reduced(grown, te.sum, lanes, "total")
     factor = te.compute(shape[:-1], lambda *row: 1.0 / total[row], name="factor")
-    output = te.compute(shape, lambda *index: grown[index] * factor[index[:-1]], name="output")
+    output = te.compute(shape, lambda *index: write(grown[index] * factor[index[:-1]]), name="output")
     return _scheduled([data, output], lanes)
 
 

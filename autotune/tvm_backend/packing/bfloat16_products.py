@@ -20,8 +20,9 @@ from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.chunked_product import Grouping
 from autotune.tvm_backend.operators.convolution import Window
-from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
-from autotune.tvm_backend.packing.inlining import Node, ProductNode
+from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, Bfloat16Graph
+from autotune.tvm_backend.packing.encodings import Forms, Result, Shape
+from autotune.tvm_backend.packing.inlining import ProductNode
 from autotune.tvm_backend.packing.weights import by_group, filled, in_words
 from autotune.tvm_backend.types import Call, Expr, TensorExpr, Var
 
@@ -45,8 +46,20 @@ def is_computed(call: Call) -> bool:
     return groups == 1 or groups < channels or groups == static_shape(call)[1] > _FEW_CHANNELS
 
 
-def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
-    """Return a convolution of images with constant weights, by channels or in groups, too."""
+def conv2d(graph: Bfloat16Graph, call: Call, result: Result) -> Forms | None:
+    """Compute a convolution in bfloat16."""
+    node = _convolution(graph, call)
+    return None if node is None else graph.compute(result, node, is_image=True)
+
+
+def matmul(graph: Bfloat16Graph, call: Call, result: Result) -> Forms | None:
+    """Compute a product of rows with a matrix, or of as many as there are, in bfloat16."""
+    node = _product(graph, call)
+    return None if node is None else graph.compute(result, node, is_image=False)
+
+
+def _convolution(graph: Bfloat16Graph, call: Call) -> ProductNode | None:
+    """A convolution of images with constant weights, by channels or in groups, too."""
     if not graph.everywhere or not is_computed(call) or not isinstance(call.args[0], relax.Var):
         return None
     window = Window.of(call)
@@ -58,12 +71,12 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     if groups == channels > 1:
         depthwise = relax.const(_packed_depthwise(weight.value.numpy()), FLOAT)
         sums = partial(kernels.sums_of_depthwise, window=window)
-        return ProductNode("bfloat16_depthwise_conv2d", lambda: (graph.packed(data), depthwise), sums), True
+        return ProductNode("bfloat16_depthwise_conv2d", lambda: (graph.chunks(data), depthwise), sums)
     if groups > 1:
-        return _in_groups(graph, call), True
+        return _in_groups(graph, call)
     line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
     if line is not None:
-        return line.product(graph, data, weight.value.numpy()), True
+        return line.product(graph, data, weight.value.numpy())
     lanes = _FEW_CHANNELS if channels <= _FEW_CHANNELS and not graph.is_packed(data, is_image=True) else LANES
     packed = _packed_weight(weight.value.numpy(), lanes)
     instructions = dot_instructions(graph.target, "bfloat16")
@@ -71,21 +84,21 @@ def conv2d(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         outputs, _, wide = packed.shape[:3]
         row = relax.const(packed.reshape(outputs, 1, 1, -1, *packed.shape[4:]), DTYPE)
         sums = partial(kernels.sums_of_pixels, window=window, wide=wide, instructions=instructions)
-        return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), row), sums), True
+        return ProductNode("bfloat16_conv2d", lambda: (graph.chunks(data), row), sums)
 
     def operands() -> tuple[Expr, Expr]:
-        return graph.packed(data, lanes=lanes), relax.const(packed, DTYPE)
+        return graph.chunks(data, lanes=lanes), relax.const(packed, DTYPE)
 
-    return ProductNode("bfloat16_conv2d", operands, _sums(graph, window)), True
+    return ProductNode("bfloat16_conv2d", operands, _sums(graph, window))
 
 
-def _sums(graph: PackedGraph, window: Window, grouping: Grouping | None = None) -> Callable[..., TensorExpr]:
+def _sums(graph: Bfloat16Graph, window: Window, grouping: Grouping | None = None) -> Callable[..., TensorExpr]:
     """What makes the sums of a product from its operands, by the instructions of the target."""
     instructions = dot_instructions(graph.target, "bfloat16")
     return partial(kernels.sums_of_convolution, window=window, instructions=instructions, grouping=grouping)
 
 
-def _in_groups(graph: PackedGraph, call: Call) -> ProductNode:
+def _in_groups(graph: Bfloat16Graph, call: Call) -> ProductNode:
     """A convolution of groups: each chunk of the result depends on few chunks of the image.
 
     The weights of other groups in these chunks are zeros, so that an infinity reaches those groups as NaN.
@@ -96,7 +109,7 @@ def _in_groups(graph: PackedGraph, call: Call) -> ProductNode:
     values, grouping = by_group(filled(weight.value.numpy(), 0, LANES), outer, LANES, chunks)
     packed = relax.const(_packed_weight(values, LANES), DTYPE)
     sums = _sums(graph, Window.of(call), grouping)
-    return ProductNode("bfloat16_conv2d", lambda: (graph.packed(data), packed), sums)
+    return ProductNode("bfloat16_conv2d", lambda: (graph.chunks(data), packed), sums)
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,7 @@ class _Line:
         fewer = channels <= _FEW_CHANNELS and pairs < wide * _FEW_CHANNELS // PAIR
         return cls(shape, window, pairs) if even and fewer else None
 
-    def product(self, graph: PackedGraph, data: Var, weight: Array) -> ProductNode:
+    def product(self, graph: Bfloat16Graph, data: Var, weight: Array) -> ProductNode:
         step = self.window.strides[1] * self.shape[1] // PAIR
         window = replace(self.window, strides=(self.window.strides[0], step), padding=(0, 0, 0, 0))
         packed = relax.const(_packed_weight(self._rows_of(weight), PAIR), DTYPE)
@@ -137,7 +150,7 @@ class _Line:
         rows = weight.transpose(0, 2, 3, 1).reshape(outputs, high, -1)
         return filled(rows, 2, PAIR).reshape(outputs, high, self.pairs, PAIR).transpose(0, 3, 1, 2)
 
-    def _lines(self, graph: PackedGraph, data: Var, step: int) -> Expr:
+    def _lines(self, graph: Bfloat16Graph, data: Var, step: int) -> Expr:
         least = (self.window.size[1] - 1) * step + self.pairs
         shape = kernels.lines_of(self.shape, self.window, least)
         program = kernels.line_program(self.shape, self.window, shape)
@@ -164,15 +177,15 @@ def _packed_depthwise(weight: Array) -> Array:
     return np.ascontiguousarray(blocks[..., None], np.float32)
 
 
-def matmul(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
-    """Return a product of rows with a constant matrix: a convolution of an image of one row with a 1x1 kernel.
+def _product(graph: Bfloat16Graph, call: Call) -> ProductNode | None:
+    """A product of rows with a constant matrix: a convolution of an image of one row with a 1x1 kernel.
 
     Products of as many matrices with as many others are like it.
     """
     data, matrix = call.args
     rows = prod(static_shape(call)[:-1])
     if isinstance(matrix, relax.Var):
-        return _matmul_of_two(graph, call)
+        return _product_of_two(graph, call)
     if not is_tensor_constant(matrix) or not isinstance(data, relax.Var) or len(static_shape(data)) < 2:
         return None
     weight = matrix.value.numpy()
@@ -183,10 +196,10 @@ def matmul(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         return None
     packed = relax.const(_packed_weight(weight.T[:, :, None, None], LANES), DTYPE)
     sums = _sums(graph, Window((1, rows)))
-    return ProductNode("bfloat16_matmul", lambda: (graph.packed(data), packed), sums), False
+    return ProductNode("bfloat16_matmul", lambda: (graph.chunks(data), packed), sums)
 
 
-def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
+def _product_of_two(graph: Bfloat16Graph, call: Call) -> ProductNode | None:
     """Products of as many matrices with as many others: the weights of each image are those of its own."""
     data, matrix = call.args
     one, other = map(static_shape, call.args)
@@ -202,12 +215,12 @@ def _matmul_of_two(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     columns = other[-1]
 
     def operands() -> tuple[Expr, Expr]:
-        image = graph.emit(relax.op.reshape(graph.packed(data), (batch, 1, rows, inner // LANES, LANES)))
+        image = graph.emit(relax.op.reshape(graph.chunks(data), (batch, 1, rows, inner // LANES, LANES)))
         plain = graph.emit(relax.op.reshape(graph.plain(matrix), (batch, inner, columns)))
         shape = (batch, columns // LANES, inner // PAIR, PAIR * LANES)
-        pairs = graph.kernel(kernels.pairs_program(batch, inner, columns), "bfloat16_pairs", [plain], shape, DTYPE)
+        pairs = graph.kernel(kernels.pairs_program(batch, inner, columns), kernels.PAIRS, [plain], shape, DTYPE)
         packed = (batch, columns // LANES, 1, 1, inner // LANES, LANES // PAIR, LANES, PAIR)
         return image, graph.emit(relax.op.reshape(pairs, packed))
 
     sums = _sums(graph, Window((1, rows)))
-    return ProductNode("bfloat16_batch_matmul", operands, sums), False
+    return ProductNode("bfloat16_batch_matmul", operands, sums)

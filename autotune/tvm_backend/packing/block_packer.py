@@ -1,9 +1,10 @@
-"""Keep the forms of a network's tensors, plain and packed, while convolutions get a channel-blocked layout."""
+"""The graph of a network while images of float32 are packed in blocks of channels, as its plan and the rules say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
+from math import gcd
 
 from tvm import relax
 
@@ -11,26 +12,20 @@ from autotune.plans.plan import ALGORITHMS as ALL_ALGORITHMS
 from autotune.plans.plan import Algorithm, Layout, Plan
 from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, operator_of
-from autotune.tvm_backend.graph.rewrite import Rewriter
-from autotune.tvm_backend.operators.convolution import PLAIN, pack_constant, packable, te_convert
+from autotune.tvm_backend.operators.convolution import PLAIN as PLAIN_BLOCK
+from autotune.tvm_backend.operators.convolution import choose_block, pack_constant, packable, te_convert
 from autotune.tvm_backend.operators.winograd import winograd_refusal
+from autotune.tvm_backend.packing.element_functions import FUNCTIONS
+from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result
+from autotune.tvm_backend.packing.image_operators import ImageOperator, Join
+from autotune.tvm_backend.packing.packed_graph import PackedGraph
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
 _BLOCKS = (8, 16)  # that a choice of layouts has, besides that of the rules: a vector register of AVX2, and of AVX-512
 
 
-@dataclass(frozen=True)
-class Form:
-    """The new expression of a binding, and the block that it is packed with; PLAIN if it is not packed."""
-
-    block: int
-    expr: Expr
-
-
-class LayoutPacker(Rewriter):
-    """Keeps the plain and packed forms of each old variable, and makes missing forms when they are needed."""
-
-    local = ("_forms",)
+class LayoutPacker(PackedGraph):
+    """Keeps float32 images in blocks of channels."""
 
     def __init__(
         self,
@@ -49,11 +44,8 @@ class LayoutPacker(Rewriter):
         self._layout_choices: dict[str, list[Layout]] = {}
         self._wanted = plan.algorithms()
         self._wanted_layouts = plan.layouts()
-        self._var: Var = None
         self.lanes = lanes
         self.winograd = winograd
-        self.values: dict[Var, Expr] = {}
-        self._forms: dict[Var, dict[int, Expr]] = {param: {PLAIN: param} for param in self.function.params}
 
     def run(self) -> IRModule:
         mod = super().run()
@@ -62,91 +54,90 @@ class LayoutPacker(Rewriter):
         return mod
 
     def visit(self, var: Var, value: Expr) -> None:
-        self.values[var] = value
-        self._var = var
         same = self._same(value)
-        if same is not None:
-            self._forms[var] = self._forms[same]
+        if same is None:
+            super().visit(var, value)
             return
-        form = (self.operator(value) if float_dtype(value) is not None else None) or Form(PLAIN, self.rebuild(value))
-        self._forms[var] = {form.block: self.builder.emit(form.expr, var.name)}
+        self.values[var] = value
+        self._forms[var] = self.forms(same)
 
-    def operator(self, value: Expr) -> Form | None:
-        """Return the packed form of an operator's result; None if it cannot be packed."""
-        raise NotImplementedError
+    def packed_forms(self, result: Result, value: Expr) -> Forms | None:
+        return super().packed_forms(result, value) if float_dtype(value) is not None else None
 
-    def plain(self, var: Var) -> Expr:
-        return self.form(var, PLAIN) if var in self._forms else var
+    def elementwise(self, call: Call, result: Result) -> Forms | None:
+        """Pack an elementwise operator if one of its tensor operands is packed. Its other arguments are numbers."""
+        tensors = [item for item in call.args if isinstance(item.ty, relax.TensorType)]
+        block = next(filter(None, map(self.block_of, tensors)), PLAIN_BLOCK)
+        if block == PLAIN_BLOCK or len(result.shape) != 4 or not all(packable(x, result.shape[1]) for x in tensors):
+            return None
+        if not FUNCTIONS[op_name(call)].is_finite and result.shape[1] % block:
+            return None
+        operands = [self.operand(item, block) for item in tensors]
+        return in_blocks(block, relax.Call(call.op, [*operands, *call.args[len(tensors) :]], call.attrs, call.ty_args))
 
-    def bind(self, var: Var, expr: Expr) -> None:
-        self._forms[var] = {PLAIN: expr}
+    def moved(self, operator: ImageOperator, result: Result) -> Forms | None:
+        """Pack an operator if one of its images is packed, and its blocks divide what it moves."""
+        block = self._joined_block(operator) if isinstance(operator, Join) else self.block_of(operator.images[0])
+        if block == PLAIN_BLOCK or not operator.fits(block):
+            return None
+        images = [self.operand(item, block) for item in operator.images]
+        return operator.in_blocks(images, block, partial(self.builder.emit, name_hint=result.var.name))
+
+    def _joined_block(self, join: Join) -> int:
+        channels = [static_shape(item)[1] for item in join.images]
+        fitting = all(packable(item, count) for item, count in zip(join.images, channels, strict=True))
+        is_packed = fitting and any(map(self.block_of, join.images))
+        return choose_block(gcd(*channels), self.lanes, exact=True) if is_packed else PLAIN_BLOCK
 
     def block_of(self, expr: Expr) -> int:
-        """Return the block that an old variable is packed with; PLAIN if it is not packed."""
-        return next((block for block in self._forms.get(expr, ()) if block != PLAIN), PLAIN)
+        """Return the block that an old variable is packed with; PLAIN_BLOCK if it is not packed."""
+        return next((form.lanes for form in self._forms.get(expr, ()) if form != PLAIN), PLAIN_BLOCK)
 
-    def form(self, var: Var, block: int) -> Expr:
-        """Return an old variable (N, C, H, W) packed with a block. It is converted if there is no such form yet."""
-        forms = self._forms[var]
-        if block not in forms:
-            source = next(iter(forms))  # the form in which it was computed
-            forms[block] = self.builder.emit(self._convert(forms[source], static_shape(var), source, block))
-        return forms[block]
+    def block(self, var: Var, block: int) -> Expr:
+        """Return an old variable (N, C, H, W) packed with a block."""
+        return self.form(var, Encoding("blocks", block) if block else PLAIN)
 
     def operand(self, expr: Expr, block: int) -> Expr:
         """Return a packable operand packed."""
-        return pack_constant(expr, block) if is_tensor_constant(expr) else self.form(expr, block)
+        return pack_constant(expr, block) if is_tensor_constant(expr) else self.block(expr, block)
 
-    def operands(self, exprs: list[Expr], value: Expr) -> tuple[int, list[Expr]] | None:
-        """Return the block and the packed operands of an elementwise operator.
-
-        Returns None unless one of the operands is packed already and all of them can be packed.
-        """
-        shape = static_shape(value)
-        block = next(filter(None, map(self.block_of, exprs)), PLAIN)
-        if block == PLAIN or len(shape) != 4 or not all(packable(item, shape[1]) for item in exprs):
-            return None
-        return block, [self.operand(item, block) for item in exprs]
-
-    def emit(self, expr: Expr) -> Var:
-        """Bind an expression that computes the operator, before others that only change the form of its result."""
-        return self.builder.emit(expr, self._var.name)
-
-    def block_out(self, chosen: int, channels: int, exact: bool) -> int:
+    def block_out(self, result: Result, chosen: int, channels: int, exact: bool) -> int:
         """Return the block for the result of a convolution: that of the plan, or that which the rules have chosen.
 
         Args:
+            result: What the convolution computes.
             chosen: The latter.
             channels: The channels of a group.
             exact: Whether a block has to divide them.
         """
-        operator = operator_of(self._var)
+        operator = operator_of(result.var)
         wanted = self._wanted_layouts.get(operator)
         if wanted is not None:
             block = int(wanted.removeprefix("NCHW").removesuffix("c"))
-            if chosen == PLAIN or not _fits(block, channels, exact):
+            if chosen == PLAIN_BLOCK or not _fits(block, channels, exact):
                 raise self.plan.refusal(operator, f"layout = {wanted!r} does not fit {channels} channels of a group")
             chosen = block
-        if chosen != PLAIN:
+        if chosen != PLAIN_BLOCK:
             self.layouts[operator] = f"NCHW{chosen}c"
             fitting = [block for block in sorted({chosen, *_BLOCKS}) if _fits(block, channels, exact)]
             self._layout_choices[operator] = [f"NCHW{block}c" for block in fitting]
         return chosen
 
-    def algorithm(self, call: Call, block_in: int, pixels: int) -> Algorithm:
+    def algorithm(self, result: Result, call: Call, block_in: int, pixels: int) -> Algorithm:
         """Return how to compute a convolution: as the plan says, or as the rules do.
 
         Args:
+            result: What it computes.
             call: The convolution.
             block_in: The block of its input.
             pixels: What `padded_pixels` returned.
         """
-        operator = operator_of(self._var)
+        operator = operator_of(result.var)
         wanted = self._wanted.get(operator)
         allowed = [item for item in ALL_ALGORITHMS if self.winograd is not None or not winograd_tile(item)]
         self._choices[operator] = [item for item in allowed if not _refusal(item, call, block_in, pixels)]
         if wanted is None:
-            fast = self.winograd is not None and block_in != PLAIN and self.winograd(call)
+            fast = self.winograd is not None and block_in != PLAIN_BLOCK and self.winograd(call)
             wanted = "winograd-4x4" if fast else "rows" if pixels else "direct"
         elif refusal := _refusal(wanted, call, block_in, pixels):
             raise self.plan.refusal(operator, refusal)
@@ -163,15 +154,21 @@ class LayoutPacker(Rewriter):
             source = value.args[0] if static_shape(value) == static_shape(value.args[0]) != () else None
         return source if isinstance(source, relax.Var) and source in self._forms else None
 
-    def _convert(self, expr: Expr, shape: tuple[int, ...], source: int, wanted: int) -> Expr:
-        batch, channels, height, width = shape
-        if height == width == 1 and not (source and channels % source) and not (wanted and channels % wanted):
-            flat = (batch, channels // wanted, 1, 1, wanted) if wanted else shape
-            return relax.op.reshape(expr, flat)
-        hint = "layout_repack" if source and wanted else "layout_pack" if wanted else "layout_unpack"
-        return self.builder.call_te(
-            lambda data: te_convert(data, channels, source, wanted), expr, primfunc_name_hint=hint
-        )
+    def converted(self, var: Var, encoding: Encoding) -> Expr:
+        source, expr = next(iter(self.forms(var).items()))  # the encoding in which it was computed
+        before = source.lanes
+        after = encoding.lanes
+        batch, channels, height, width = shape = static_shape(var)
+        if height == width == 1 and not (before and channels % before) and not (after and channels % after):
+            return self.emit(relax.op.reshape(expr, (batch, channels // after, 1, 1, after) if after else shape))
+        hint = "layout_repack" if before and after else "layout_pack" if after else "layout_unpack"
+        made = self.builder.call_te(lambda x: te_convert(x, channels, before, after), expr, primfunc_name_hint=hint)
+        return self.emit(made)
+
+
+def in_blocks(block: int, expr: Expr) -> Forms:
+    """Return the encodings of what is computed in blocks of channels, or plain."""
+    return {Encoding("blocks", block) if block else PLAIN: expr}
 
 
 def _fits(block: int, channels: int, exact: bool) -> bool:
@@ -183,7 +180,7 @@ def _refusal(wanted: Algorithm, call: Call, block_in: int, pixels: int) -> str:
     """Return why a convolution cannot be computed so; empty if it can."""
     if tile := winograd_tile(wanted):
         return winograd_refusal(call, tile) or (
-            "winograd is for inputs of at least 8 channels" if block_in == PLAIN else ""
+            "winograd is for inputs of at least 8 channels" if block_in == PLAIN_BLOCK else ""
         )
     if wanted in ("packed", "plain"):
         return f"{wanted} is for products"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tvm import relax, te, tirx
+from tvm import relax
 
 from autotune.tvm_backend.types import Expr, PrimExpr, TensorExpr, Var
 
@@ -92,56 +92,3 @@ def read_by(node: Node) -> list[Var]:
     """Return the variables that an operator reads element by element."""
     operands = node.operands if isinstance(node, Elementwise) else ()
     return [item for item in operands if isinstance(item, relax.Var)]
-
-
-def _number(value: float) -> PrimExpr:
-    return tirx.const(value, _DTYPE)
-
-
-def _sigmoid(x: PrimExpr) -> PrimExpr:
-    return _number(1.0) / (_number(1.0) + tirx.exp(-x))
-
-
-# erf(x) / x as a polynomial of x**2 for |x| <= 3, to 1.7e-5: least squares weighted by the errors, repeatedly (Lawson).
-_ERF = (
-    1.1282684, -0.37531484, 0.11107927, -0.025102814, 0.004235408, -0.00051103237, 4.1059936e-05, -1.9447821e-06,
-    4.0740959e-08,
-)  # fmt: skip
-_ERF_IS_ONE = 3.0
-
-
-def _erf(x: PrimExpr) -> PrimExpr:
-    """The error function within 3e-5, which is little beside the rounding of the result, in a third of the time."""
-    near = _clip(x, _number(-_ERF_IS_ONE), _number(_ERF_IS_ONE))
-    square = near * near
-    total = _number(_ERF[-1])
-    for coefficient in reversed(_ERF[:-1]):
-        total = total * square + _number(coefficient)
-    return near * total
-
-
-def _clip(x: PrimExpr, low: PrimExpr, high: PrimExpr) -> PrimExpr:
-    return te.max(te.min(x, high), low)
-
-
-def _leaky(x: PrimExpr, slope: PrimExpr) -> PrimExpr:
-    return tirx.Select(x > _number(0.0), x, x * slope)
-
-
-# By the operator of the graph. Those with numbers among their arguments take them as operands.
-FUNCTIONS: Mapping[str, Callable[..., PrimExpr]] = {
-    "relax.add": lambda x, y: x + y,
-    "relax.clip": _clip,
-    "relax.divide": lambda x, y: x / y,
-    "relax.erf": _erf,
-    "relax.maximum": te.max,
-    "relax.minimum": te.min,
-    "relax.multiply": lambda x, y: x * y,
-    "relax.nn.leakyrelu": _leaky,
-    "relax.nn.relu": lambda x: te.max(x, _number(0.0)),
-    "relax.nn.relu6": lambda x: _clip(x, _number(0.0), _number(6.0)),
-    "relax.nn.silu": lambda x: x * _sigmoid(x),
-    "relax.sigmoid": _sigmoid,
-    "relax.subtract": lambda x, y: x - y,
-    "relax.tanh": tirx.tanh,
-}

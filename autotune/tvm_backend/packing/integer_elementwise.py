@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -14,93 +14,94 @@ from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.element_types import LEVELS
-from autotune.tvm_backend.packing.integer_graph import IntegerGraph, floats, limits_of
+from autotune.tvm_backend.packing.encodings import Forms
+from autotune.tvm_backend.packing.integer_graph import IntegerGraph, floats, in_image, in_rows, limits_of
 from autotune.tvm_backend.packing.integer_layers import PRODUCTS, requantised_layer
 from autotune.tvm_backend.packing.lookup_tables import NotUnary, UnaryLookupTable
 from autotune.tvm_backend.packing.quant_params import QuantParams
-from autotune.tvm_backend.packing.quantised_tensors import Forms, Quantised
-from autotune.tvm_backend.types import Expr
+from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult
+from autotune.tvm_backend.types import Call, Expr
 
 Array = npt.NDArray[Any]
 _NORM = "relax.nn.batch_norm"
 _AFFINE = frozenset({"relax.add", "relax.multiply"})
 
 
-def add(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+def add(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | None:
     """Compute a product with its bias, a sum of two quantised values, or one with a constant for each channel."""
-    for one, other in (quantised.value.args, reversed(list(quantised.value.args))):
+    for one, other in (call.args, reversed(list(call.args))):
         product = graph.value(one)
         if op_name(product) in PRODUCTS:
-            return requantised_layer(graph, var, replace(quantised, value=product), other)
-    return _sum(graph, var, quantised) or _channels(graph, quantised)
+            return requantised_layer(graph, product, result, other)
+    return _sum(graph, call, result) or _channels(graph, call, result)
 
 
-def _sum(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
-    one, other = map(graph.quantised_operand, quantised.value.args)
+def _sum(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | None:
+    one, other = map(graph.quantised_operand, call.args)
     if one is None or other is None or static_shape(one) != static_shape(other):
         return None
-    quant_params = graph.quant_params(one), graph.quant_params(other)
-    return _sum_in_product(graph, (one, other), quantised) or _sum_alone(graph, (one, other), quant_params, quantised)
+    quant_params = graph.quant_params[one], graph.quant_params[other]
+    return _sum_in_product(graph, (one, other), result) or _sum_alone(graph, (one, other), quant_params, result)
 
 
-def _sum_constants(one: QuantParams, other: QuantParams, quantised: Quantised) -> Expr:
+def _sum_constants(one: QuantParams, other: QuantParams, result: QuantisedResult) -> Expr:
     """As ONNX Runtime computes them: one constant for the three zero points, of which it rounds one product."""
-    result = quantised.quant_params
-    first = one.scale / result.scale
-    second = other.scale / result.scale
+    wanted = result.quant_params
+    first = one.scale / wanted.scale
+    second = other.scale / wanted.scale
     rounded = np.float64(second * np.float32(other.zero))
-    fixed = np.float32(result.zero) - np.float32(np.float64(first) * np.float64(one.zero) + rounded)
-    return floats([first, second, fixed, *quantised.limits])
+    fixed = np.float32(wanted.zero) - np.float32(np.float64(first) * np.float64(one.zero) + rounded)
+    return floats([first, second, fixed, *result.limits])
 
 
 def _sum_alone(
     graph: IntegerGraph,
     operands: tuple[Expr, Expr],
     quant_params: tuple[QuantParams, QuantParams],
-    quantised: Quantised,
+    result: QuantisedResult,
 ) -> Forms:
     is_image, one, other = graph.like(*operands)
     shape = static_shape(one)
     flat = graph.flat(one), graph.flat(other)
     program = byte_kernels.sum_kernel(static_shape(flat[0]))
-    constants = _sum_constants(*quant_params, quantised)
+    constants = _sum_constants(*quant_params, result)
     flat_sum = graph.kernel(program, "integer_sum", [*flat, constants], static_shape(flat[0]), "uint8")
-    result = graph.emit(relax.op.reshape(flat_sum, shape))
-    return Forms(nhwc_blocked=result) if is_image else Forms(row_major=result)
+    made = graph.emit(relax.op.reshape(flat_sum, shape))
+    return in_image(made) if is_image else in_rows(made)
 
 
-def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], quantised: Quantised) -> Forms | None:
+def _sum_in_product(graph: IntegerGraph, operands: tuple[Expr, Expr], result: QuantisedResult) -> Forms | None:
     """Add to the result of a convolution before it is written."""
-    if len(quantised.shape) != 4:
+    if len(result.shape) != 4:
         return None
     for index in (1, 0):
         layer = graph.layer(operands[index])
         if layer is not None:
             other = operands[1 - index]
             quant_params = (
-                (graph.quant_params(other), layer.quant_params)
+                (graph.quant_params[other], layer.quant_params)
                 if index
-                else (layer.quant_params, graph.quant_params(other))
+                else (layer.quant_params, graph.quant_params[other])
             )
-            rest = [graph.wide_image(other), _sum_constants(*quant_params, quantised)]
-            return Forms(nhwc_blocked=layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
+            rest = [graph.wide_image(other), _sum_constants(*quant_params, result)]
+            return in_image(layer.call(*(reversed(rest) if index else rest), name="integer_conv2d_add"))
     return None
 
 
-def _channels(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
+def _channels(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | None:
     """A constant for each channel, added to or multiplied with a quantised value whose channels are innermost."""
-    for expr, constant in (quantised.value.args, reversed(list(quantised.value.args))):
+    for expr, constant in (call.args, reversed(list(call.args))):
         data = graph.quantised_operand(expr)
         numbers = graph.vector(constant)
-        if data is None or numbers is None or static_shape(data) != quantised.shape:
+        if data is None or numbers is None or static_shape(data) != result.shape:
             continue
-        columns = quantised.shape[-1]
+        columns = result.shape[-1]
         if numbers.shape[-1:] != (columns,) or numbers.size != columns or columns % LANES:
             return None
-        affine = _unchanged(data, columns).with_constant(quantised.value, numbers.reshape(-1))
-        rows = graph.emit(relax.op.reshape(graph.rows(data), (prod(quantised.shape[:-1]), columns // LANES, LANES)))
-        result = _requantised(graph, rows, affine, quantised)
-        return Forms(row_major=graph.emit(relax.op.reshape(result, quantised.shape)))
+        affine = _unchanged(data, columns).with_constant(call, numbers.reshape(-1))
+        rows = graph.emit(relax.op.reshape(graph.rows(data), (prod(result.shape[:-1]), columns // LANES, LANES)))
+        made = _requantised(graph, rows, affine, result)
+        return in_rows(graph.emit(relax.op.reshape(made, result.shape)))
     return None
 
 
@@ -124,68 +125,67 @@ def _unchanged(data: Expr, channels: int) -> _Affine:
     return _Affine(data, np.ones(channels, np.float32), np.zeros(channels, np.float32))
 
 
-def _requantised(graph: IntegerGraph, data: Expr, affine: _Affine, quantised: Quantised) -> Expr:
+def _requantised(graph: IntegerGraph, data: Expr, affine: _Affine, result: QuantisedResult) -> Expr:
     """Compute bytes of which a factor and an offset are known; the last two axes have the channels, filled up."""
-    given = graph.quant_params(affine.data)
-    result = quantised.quant_params
-    factor = given.scale * affine.factor / result.scale
-    offset = affine.offset / result.scale - np.float32(given.zero) * factor
+    given = graph.quant_params[affine.data]
+    wanted = result.quant_params
+    factor = given.scale * affine.factor / wanted.scale
+    offset = affine.offset / wanted.scale - np.float32(given.zero) * factor
     shape = static_shape(data)
     filled = (0, prod(shape[-2:]) - len(factor))
     vectors = [relax.const(np.pad(item, filled).astype(np.float32).reshape(shape[-2:])) for item in (factor, offset)]
-    operands = [data, *vectors, limits_of(result, quantised.limits)]
+    operands = [data, *vectors, limits_of(result)]
     return graph.kernel(byte_kernels.channel_kernel(shape), "integer_channels", operands, shape, "uint8")
 
 
-def multiply(graph: IntegerGraph, var: Expr, quantised: Quantised) -> Forms | None:
+def multiply(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | None:
     """Compute a product of two quantised values, or of one with a constant for each channel."""
-    one, other = map(graph.quantised_operand, quantised.value.args)
+    one, other = map(graph.quantised_operand, call.args)
     if one is None or other is None:
-        return _channels(graph, quantised)
+        return _channels(graph, call, result)
     if static_shape(one) != static_shape(other):
-        return _gated(graph, one, other, quantised) or _gated(graph, other, one, quantised)
+        return _gated(graph, one, other, result) or _gated(graph, other, one, result)
     if one.same_as(other) or _same_origin(graph, one, other):
         return None
-    constants = _product_constants(graph, one, other, quantised)
+    constants = _product_constants(graph, one, other, result)
     is_image, *operands = graph.like(one, other)
     shape = static_shape(operands[0])
     flat = [graph.flat(item) for item in operands]
     program = byte_kernels.product_kernel(static_shape(flat[0]))
     flat_product = graph.kernel(program, "integer_product", [*flat, constants], static_shape(flat[0]), "uint8")
     made = graph.emit(relax.op.reshape(flat_product, shape))
-    return Forms(nhwc_blocked=made) if is_image else Forms(row_major=made)
+    return in_image(made) if is_image else in_rows(made)
 
 
-def _product_constants(graph: IntegerGraph, one: Expr, other: Expr, quantised: Quantised) -> Expr:
-    first = graph.quant_params(one)
-    second = graph.quant_params(other)
-    result = quantised.quant_params
-    factor = first.scale * second.scale / result.scale
-    return floats([first.zero, second.zero, factor, result.zero, *quantised.limits])
+def _product_constants(graph: IntegerGraph, one: Expr, other: Expr, result: QuantisedResult) -> Expr:
+    first = graph.quant_params[one]
+    second = graph.quant_params[other]
+    wanted = result.quant_params
+    factor = first.scale * second.scale / wanted.scale
+    return floats([first.zero, second.zero, factor, wanted.zero, *result.limits])
 
 
-def _gated(graph: IntegerGraph, data: Expr, gate: Expr, quantised: Quantised) -> Forms | None:
+def _gated(graph: IntegerGraph, data: Expr, gate: Expr, result: QuantisedResult) -> Forms | None:
     """An image times one number for each channel, as in squeeze and excitation."""
     shape = static_shape(data)
-    if len(shape) != 4 or shape != quantised.shape or static_shape(gate) != (*shape[:2], 1, 1):
+    if len(shape) != 4 or shape != result.shape or static_shape(gate) != (*shape[:2], 1, 1):
         return None
     images = [graph.wide_image(item) for item in (data, gate)]
     shapes = [static_shape(item) for item in images]
-    operands = [*images, _product_constants(graph, data, gate, quantised)]
-    return Forms(
-        nhwc_blocked=graph.kernel(byte_kernels.product_kernel(*shapes), "integer_gate", operands, shapes[0], "uint8")
-    )
+    operands = [*images, _product_constants(graph, data, gate, result)]
+    program = byte_kernels.product_kernel(*shapes)
+    return in_image(graph.kernel(program, "integer_gate", operands, shapes[0], "uint8"))
 
 
-def channels_of_image(graph: IntegerGraph, quantised: Quantised) -> Forms | None:
+def channels_of_image(graph: IntegerGraph, value: Expr, result: QuantisedResult) -> Forms | None:
     """Compute what constants make of each channel of an image: sums, products and batch normalisations of it."""
-    if len(quantised.shape) != 4:
+    if len(result.shape) != 4:
         return None
-    channels = quantised.shape[1]
-    affine = _affine(graph, quantised.value, channels)
-    if affine is None or static_shape(affine.data) != quantised.shape or channels == 1:
+    channels = result.shape[1]
+    affine = _affine(graph, value, channels)
+    if affine is None or static_shape(affine.data) != result.shape or channels == 1:
         return None
-    return Forms(nhwc_blocked=_requantised(graph, graph.image(affine.data), affine, quantised))
+    return in_image(_requantised(graph, graph.image(affine.data), affine, result))
 
 
 def _affine(graph: IntegerGraph, value: Expr, channels: int) -> _Affine | None:
@@ -234,14 +234,14 @@ def _same_origin(graph: IntegerGraph, one: Expr, other: Expr) -> bool:
     return bool(origins[0].same_as(origins[1]))
 
 
-def table(graph: IntegerGraph, var: Expr, expr: Expr, quant_params: QuantParams) -> Forms | None:
+def table(graph: IntegerGraph, expr: Expr, result: QuantisedResult) -> Forms | None:
     """Compute a function of one quantised value by a table."""
 
     def leaf(item: Expr) -> tuple[Expr, Array] | None:
         source = graph.quantised_operand(item)
         if source is None:
             return None
-        numbers = graph.quant_params(source).numbers()
+        numbers = graph.quant_params[source].numbers()
         origin, table = graph.tables.get(source, (source, np.arange(LEVELS)))
         return origin, numbers[table]
 
@@ -250,10 +250,10 @@ def table(graph: IntegerGraph, var: Expr, expr: Expr, quant_params: QuantParams)
         numbers = function(expr)
     except NotUnary:
         return None
-    if numbers.size != LEVELS or function.source is None or static_shape(function.source) != static_shape(var):
+    if numbers.size != LEVELS or function.source is None or static_shape(function.source) != result.shape:
         return None
-    table = quant_params.bytes_of(np.nan_to_num(numbers, posinf=np.inf, neginf=-np.inf))
-    graph.tables[var] = function.source, table
+    table = result.quant_params.bytes_of(np.nan_to_num(numbers, posinf=np.inf, neginf=-np.inf))
+    graph.tables[result.var] = function.source, table
     return _looked_up(graph, function.source, table)
 
 
@@ -261,4 +261,4 @@ def _looked_up(graph: IntegerGraph, source: Expr, table: Array) -> Forms:
     is_image = graph.is_image(source)
     data = graph.image(source) if is_image else graph.rows(source)
     result = data if (table == np.arange(LEVELS)).all() else graph.looked_up(data, table)
-    return Forms(nhwc_blocked=result) if is_image else Forms(row_major=result)
+    return in_image(result) if is_image else in_rows(result)

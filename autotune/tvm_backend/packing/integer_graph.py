@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,67 +10,59 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, readers, static_shape
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.graph.permutations import axes_of
-from autotune.tvm_backend.graph.rewrite import Rewriter
 from autotune.tvm_backend.isa.choice import byte_table
 from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.dynamic_quantisation import dynamic_kernel
-from autotune.tvm_backend.operators.element_types import LEVELS
+from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_bytes
+from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms
 from autotune.tvm_backend.packing.lookup_tables import single_number
+from autotune.tvm_backend.packing.packed_graph import PackedGraph
 from autotune.tvm_backend.packing.quant_params import QuantParams, ScaledConstant
-from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, Forms, RequantisedLayer
+from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, RequantisedLayer
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 Array = npt.NDArray[Any]
-MAX_BYTE = LEVELS - 1
 VECTOR = 64  # bytes of the widest vectors
 _DYNAMIC = ("float32", "uint8")  # of a scale and a zero point
 _UNSCALED = QuantParams(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes
 _SIGN = 128
+ROWS = Encoding("plain", dtype=BYTES.dtype)  # unsigned bytes in the layout that the graph has
 
 
-class IntegerGraph(Rewriter):
-    """Rebuilds `main`, and keeps each quantised tensor in the forms that operators ask for."""
+class IntegerGraph(PackedGraph):
+    """Keeps quantised tensors in unsigned bytes, and images of them in chunks.
+
+    Attributes:
+        target: The target, whose instructions kernels use.
+        quant_params: What the bytes of variables mean.
+        tables: Of variables that are functions of one quantised value: that value, and a byte for each of its bytes.
+    """
 
     def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target
-        self.values: dict[Var, Expr] = {}
-        self._new: dict[Var, Expr] = {}
-        self._forms: dict[Var, Forms] = {}
-        self._quant_params: dict[Var, QuantParams] = {}
+        self.quant_params: dict[Var, QuantParams] = {}
         self._layers: dict[Var, RequantisedLayer] = {}
         self.tables: dict[Var, tuple[Expr, Array]] = {}
-        self._deferred: dict[Var, Callable[[], Expr]] = {}
         self._dynamic: dict[Var, DynamicBytes] = {}
         self._points: dict[Var, Expr] = {}
         self._ranges: dict[Var, tuple[Expr, Expr]] = {}
-        self._readers = readers(self.function)
         bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
         for made in filter(None, (dynamic_bytes(bindings, var) for var in bindings)):
             self._dynamic[made.scale] = made
 
-    def plain(self, var: Expr) -> Expr:
-        if var in self._deferred:
-            self._new[var] = self._deferred.pop(var)()
-        return self.outer(var) if var in self._forms else self._new.get(var, var)
+    def bind(self, var: Var, expr: Expr) -> None:
+        super().bind(var, expr)
+        self.quant_params.pop(var, None)
 
-    def bind(self, var: Expr, expr: Expr) -> None:
-        self._forms.pop(var, None)
-        self._deferred.pop(var, None)
-        self._new[var] = expr
-
-    def defer(self, var: Expr, compute: Callable[[], Expr]) -> None:
-        """Compute the new expression for an old variable when somebody reads it."""
-        self._deferred[var] = compute
-
-    def define(self, var: Expr, quant_params: QuantParams, forms: Forms) -> None:
-        """Set what a quantised tensor is."""
-        self._quant_params[var] = quant_params
-        self._forms[var] = forms
+    def define(self, var: Var, quant_params: QuantParams, expr: Expr) -> None:
+        """Set what the bytes of a variable are, and what they mean."""
+        self.bind(var, expr)
+        self.quant_params[var] = quant_params
 
     def quantise_dynamically(self, scale: Expr) -> bool:
         """Compute a dynamic quantisation if a variable is the scale of one. Return whether it is."""
@@ -83,50 +75,41 @@ class IntegerGraph(Rewriter):
         results = self.emit(relax.call_tir(function, [flat], out_ty=types))
         rows, step, point = (self.emit(relax.TupleGetItem(results, index)) for index in range(3))
         rows = self.emit(relax.op.reshape(rows, static_shape(made.bytes)))
-        self.define(made.bytes, _UNSCALED, Forms(outer=rows))
+        self.define(made.bytes, _UNSCALED, rows)
         self._ranges[made.bytes] = step, point
         self._points[made.bytes] = made.zero_point
         for var, number in ((made.scale, step), (made.zero_point, point)):
             self.bind(var, self.emit(relax.op.reshape(number, static_shape(var))))
         return True
 
-    def is_defined(self, var: Expr) -> bool:
-        """Return whether the new expression for an old variable is there before its turn."""
-        return var in self._forms or var in self._new
-
-    def outer(self, var: Expr) -> Expr:
-        """Return a quantised tensor as the graph has it."""
-        forms = self._forms[var]
-        if forms.outer is None:
+    def converted(self, var: Var, encoding: Encoding) -> Expr:
+        forms = self.forms(var)
+        is_signed = self.quant_params[var].signed
+        if encoding == PLAIN:
             rows = self.rows(var)
-            forms.outer = self.emit(_with_sign(rows)) if self._quant_params[var].signed else rows
-        return forms.outer
+            return self.emit(_with_sign(rows)) if is_signed else rows
+        if encoding == ROWS:
+            if self.is_image(var):
+                return self.unpacked(self.image(var), static_shape(var))
+            return self.emit(_without_sign(forms[PLAIN])) if is_signed else forms[PLAIN]
+        direct = self._quantised_image(var, encoding.lanes) if list(forms) == [PLAIN] else None
+        return self._packed(self.rows(var), static_shape(var), encoding.lanes) if direct is None else direct
 
     def rows(self, var: Expr) -> Expr:
         """Return a quantised tensor in unsigned bytes, in the layout that the graph has."""
-        forms = self._forms[var]
-        if forms.row_major is None and forms.nhwc_blocked is None:
-            forms.row_major = self.emit(_without_sign(forms.outer)) if self._quant_params[var].signed else forms.outer
-        elif forms.row_major is None:
-            forms.row_major = self.unpacked(forms.nhwc_blocked, static_shape(var))
-        return forms.row_major
+        return self.form(var, ROWS)
 
     def image(self, var: Expr) -> Expr:
         """Return a quantised tensor (N, C, H, W) with the channels innermost."""
-        forms = self._forms[var]
-        if forms.nhwc_blocked is None:
-            shape = static_shape(var)
-            lanes = WORD if shape[1] <= WORD else LANES
-            direct = self._quantised_image(var, lanes) if forms.row_major is None else None
-            forms.nhwc_blocked = self._packed(self.rows(var), shape, lanes) if direct is None else direct
-        return forms.nhwc_blocked
+        computed = next((image for encoding, image in self.forms(var).items() if encoding.lanes), None)
+        lanes = WORD if static_shape(var)[1] <= WORD else LANES
+        return self.form(var, Encoding("image", lanes, BYTES.dtype)) if computed is None else computed
 
     def wide_image(self, var: Expr) -> Expr:
         """Return an image with as many lanes as the results of layers have, however few its channels are."""
         image = self.image(var)
-        if static_shape(image)[-1] == LANES:
-            return image
-        return self._packed(self.rows(var), static_shape(var), LANES)
+        is_wide = static_shape(image)[-1] == LANES
+        return image if is_wide else self.form(var, Encoding("image", LANES, BYTES.dtype))
 
     def padded_image(self, var: Expr, padding: Sequence[int]) -> Expr | None:
         """Return an image with its zero point around it, where it can be quantised so; None otherwise.
@@ -135,9 +118,8 @@ class IntegerGraph(Rewriter):
         """
         value: Expr = self.values.get(var)
         shape = static_shape(var)
-        forms = self._forms[var]
         few = len(shape) == 4 and shape[1] <= WORD and shape[3] >= LANES
-        if not (few and self._is_for_one(var)) or forms.nhwc_blocked is not None or op_name(value) != "relax.quantize":
+        if not (few and self._is_for_one(var)) or self.is_image(var) or op_name(value) != "relax.quantize":
             return None
         if str(value.args[0].ty.dtype) != "float32":
             return None
@@ -161,7 +143,7 @@ class IntegerGraph(Rewriter):
     def _scale_and_zero(self, var: Expr) -> Expr:
         """The scale and the zero point of bytes, as floats (2,)."""
         if var not in self._ranges:
-            return floats([self._quant_params[var].scale, self._quant_params[var].zero])
+            return floats([self.quant_params[var].scale, self.quant_params[var].zero])
         step, point = self._ranges[var]
         return self.emit(relax.op.concat([step, self.emit(relax.op.astype(point, "float32"))], axis=0))
 
@@ -204,11 +186,11 @@ class IntegerGraph(Rewriter):
 
     def is_quantised(self, expr: Expr) -> bool:
         """Return whether an expression is a variable of quantised bytes whose scale is always the same."""
-        return isinstance(expr, relax.Var) and expr in self._forms and expr not in self._ranges
+        return isinstance(expr, relax.Var) and expr in self.quant_params and expr not in self._ranges
 
     def is_image(self, var: Expr) -> bool:
         """Return whether a quantised tensor has been computed with the channels innermost."""
-        return self._forms[var].nhwc_blocked is not None
+        return any(encoding.lanes for encoding in self.forms(var))
 
     def like(self, one: Expr, other: Expr) -> tuple[bool, Expr, Expr]:
         """Return whether two tensors are taken as images, and both in that form."""
@@ -227,7 +209,7 @@ class IntegerGraph(Rewriter):
             var = self.quantised_operand(expr)
             if var is None or var in self._ranges:
                 return None
-            quant_params = self._quant_params[var]
+            quant_params = self.quant_params[var]
             return ByteOperand(var, _byte(quant_params.zero), floats([quant_params.scale]), quant_params)
         value = self.value(inner)
         if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
@@ -238,7 +220,7 @@ class IntegerGraph(Rewriter):
         own = QuantParams.of(value)
         if own is None or var in self._ranges:
             return None
-        defined = self._forms_of(var, own)
+        defined = self._defined(var, own)
         same = (defined.zero, defined.signed) == (own.zero, own.signed)
         return ByteOperand(var, _byte(own.zero)) if same else None
 
@@ -250,11 +232,11 @@ class IntegerGraph(Rewriter):
         types = {str(value.ty.dtype), str(value.args[0].ty.dtype)}
         return value.args[0] if types == {"int32", "float32"} else expr
 
-    def _forms_of(self, var: Expr, quant_params: QuantParams) -> QuantParams:
+    def _defined(self, var: Expr, quant_params: QuantParams) -> QuantParams:
         """Give bytes that the graph has these parameters, unless they have some. Return those that they have."""
-        if var not in self._forms:
-            self.define(var, quant_params, Forms(outer=self.plain(var)))
-        return self._quant_params[var]
+        if var not in self.quant_params:
+            self.define(var, quant_params, self.plain(var))
+        return self.quant_params[var]
 
     def quantised_operand(self, expr: Expr) -> Expr | None:
         """Return the variable of the bytes that an expression is dequantised from; None for any other expression."""
@@ -267,11 +249,11 @@ class IntegerGraph(Rewriter):
         quant_params = QuantParams.of(value)
         if quant_params is None:
             return None
-        return source if self._forms_of(source, quant_params) == quant_params else None
+        return source if self._defined(source, quant_params) == quant_params else None
 
-    def quant_params(self, var: Expr) -> QuantParams:
-        """Return the quantisation parameters of the bytes of a variable."""
-        return self._quant_params[var]
+    def means_same(self, var: Expr | None, result: QuantisedResult) -> bool:
+        """Return whether the bytes of a variable, if it has some, mean in a result what they mean in it."""
+        return var is not None and self.quant_params[var] == result.quant_params and not result.has_limits
 
     def constant(self, expr: Expr) -> ScaledConstant | None:
         """Return the constant that an expression is, also if it is a transposed or reshaped one; else None."""
@@ -303,10 +285,6 @@ class IntegerGraph(Rewriter):
         value = self.value(expr)
         return value.args[0] if op_name(value) == "relax.reshape" else expr
 
-    def value(self, expr: Expr) -> Expr:
-        """Return what a variable is bound to, or the expression itself."""
-        return self.values.get(expr, expr) if isinstance(expr, relax.Var) else expr
-
     def layer(self, var: Expr) -> RequantisedLayer | None:
         """Return how a value was computed that only one operator reads."""
         return self._layers.get(var) if self._is_for_one(var) else None
@@ -324,6 +302,16 @@ class IntegerGraph(Rewriter):
         self._layers[var] = layer
 
 
+def in_rows(expr: Expr) -> Forms:
+    """Return the encodings of unsigned bytes that were computed in the layout that the graph has."""
+    return {ROWS: expr}
+
+
+def in_image(expr: Expr) -> Forms:
+    """Return the encodings of an image of unsigned bytes that was computed in chunks."""
+    return {Encoding("image", static_shape(expr)[-1], BYTES.dtype): expr}
+
+
 def floats(values: Sequence[float | np.float32]) -> Expr:
     """Return a constant of floats."""
     return relax.const(np.array([float(item) for item in values], np.float32), "float32")
@@ -333,9 +321,9 @@ def _byte(value: int) -> Expr:
     return relax.const(np.array([value], np.uint8), "uint8")
 
 
-def limits_of(quant_params: QuantParams, limits: tuple[int, int]) -> Expr:
+def limits_of(result: QuantisedResult) -> Expr:
     """Return the limits of a result as kernels take them: its zero point, least and greatest byte."""
-    return floats([quant_params.zero, *limits])
+    return floats([result.quant_params.zero, *result.limits])
 
 
 def _with_sign(rows: Expr) -> Expr:

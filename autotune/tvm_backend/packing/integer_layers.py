@@ -18,9 +18,10 @@ from autotune.tvm_backend.operators.chunked_product import ChunkedProduct
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
 from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
-from autotune.tvm_backend.packing.integer_graph import IntegerGraph, limits_of
+from autotune.tvm_backend.packing.encodings import Forms
+from autotune.tvm_backend.packing.integer_graph import IntegerGraph, in_image, in_rows, limits_of
 from autotune.tvm_backend.packing.quant_params import ScaledConstant
-from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, Forms, Quantised, RequantisedLayer
+from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, RequantisedLayer
 from autotune.tvm_backend.packing.weights import (
     PackedWeights,
     by_channel,
@@ -119,32 +120,33 @@ def _convolution_layer(
     return LinearLayer(data, weight, Window.of(call), int(attrs.groups), shape, is_rows=False)
 
 
-def requantised_layer(graph: IntegerGraph, var: Expr, quantised: Quantised, bias: Expr | None = None) -> Forms | None:
+def requantised_layer(
+    graph: IntegerGraph, value: Expr, result: QuantisedResult, bias: Expr | None = None
+) -> Forms | None:
     """Compute a layer whose result is quantised, and its bias."""
-    layer = linear_layer(graph, quantised.value)
+    layer = linear_layer(graph, value)
     if layer is None or layer.data.quant_params is None:
         return None
     added = _in_units(graph, layer, bias)
     if added is None:
         return None
     given = layer.data.quant_params
-    result = quantised.quant_params
     image, window = _image(graph, layer)
     product, packed = _product(graph, layer, image, window)
     zero = given.zero - product.offset
-    scale = by_channel((given.scale * layer.weight.scale) / result.scale, layer.outputs, np.float32)
+    scale = by_channel((given.scale * layer.weight.scale) / result.quant_params.scale, layer.outputs, np.float32)
     moved = by_channel(added, layer.outputs, np.int64) - zero * packed.totals.astype(np.int64)
     constants = [relax.const(item, str(item.dtype)) for item in (packed.weight, scale, moved.astype(np.int32))]
     weight, *others = constants
-    operands = (image, weight, layer.data.zero_point, *others, limits_of(result, quantised.limits))
+    operands = (image, weight, layer.data.zero_point, *others, limits_of(result))
 
     def call(*more: Expr, name: str = _name(product)) -> Expr:
         return _call(graph, product, name, (*operands, *more), "uint8")
 
     if layer.is_rows:
-        return Forms(row_major=graph.as_rows(call(), layer.shape))
-    graph.remember(var, RequantisedLayer(call, result))
-    return Forms(nhwc_blocked=call())
+        return in_rows(graph.as_rows(call(), layer.shape))
+    graph.remember(result.var, RequantisedLayer(call, result.quant_params))
+    return in_image(call())
 
 
 def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLayer]) -> ScaledLayer | None:

@@ -7,17 +7,19 @@ none stays as it is, in floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
-from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
+from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
-from autotune.tvm_backend.packing.image_operators import POOLS
+from autotune.tvm_backend.packing.encodings import Forms, Result
+from autotune.tvm_backend.packing.image_operators import ImageOperator
 from autotune.tvm_backend.packing.integer_elementwise import add, channels_of_image, multiply, table
-from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, IntegerGraph
+from autotune.tvm_backend.packing.integer_graph import IntegerGraph
 from autotune.tvm_backend.packing.integer_layers import (
     ScaledLayer,
     int32_result,
@@ -26,12 +28,12 @@ from autotune.tvm_backend.packing.integer_layers import (
     scaled_layer,
     scaled_result,
 )
-from autotune.tvm_backend.packing.integer_moves import concat, moved, part, resize, rows_of_bytes
-from autotune.tvm_backend.packing.integer_pools import pool
+from autotune.tvm_backend.packing.integer_moves import concat, moved_image, moved_rows, rows_of_bytes
 from autotune.tvm_backend.packing.lookup_tables import single_number
+from autotune.tvm_backend.packing.packed_graph import OPERATORS, Handler
 from autotune.tvm_backend.packing.quant_params import QuantParams
-from autotune.tvm_backend.packing.quantised_tensors import Forms, Quantised
-from autotune.tvm_backend.types import Expr, IRModule, Target, Var
+from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult
+from autotune.tvm_backend.types import Call, Expr, IRModule, Target, Var
 
 
 def integer_kernels(mod: IRModule, target: Target) -> IRModule:
@@ -51,31 +53,63 @@ def integer_kernels(mod: IRModule, target: Target) -> IRModule:
 
 
 class _Integers(IntegerGraph):
+    handlers: ClassVar[Mapping[str, Handler]] = {
+        **OPERATORS,
+        "relax.nn.conv2d": requantised_layer,
+        "relax.matmul": requantised_layer,
+        "relax.add": add,
+        "relax.multiply": multiply,
+        "relax.concat": concat,
+        "relax.reshape": moved_rows,
+        "relax.permute_dims": moved_rows,
+        "relax.strided_slice": moved_rows,
+    }
+
     def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod, target)
         self._scaled: dict[Var, ScaledLayer] = {}
 
-    def visit(self, var: Expr, value: Expr) -> None:
-        self.values[var] = value
-        if self.is_defined(var) or self.quantise_dynamically(var):
-            return
+    def packed_forms(self, result: Result, value: Expr) -> Forms | None:
+        if self.quantise_dynamically(result.var):
+            return self.forms(result.var)
         quant_params = QuantParams.of(value) if op_name(value) == "relax.quantize" else _kept_quant_params(self, value)
-        if quant_params is not None:
-            form = _integer(self, var, value, quant_params)
-            self.define(var, quant_params, form or Forms(outer=self.builder.emit(self.rebuild(value), var.name)))
-        elif rows_of_bytes(self, var, value):
-            return
-        elif (scaled := scaled_layer(self, value, self._scaled)) is not None:
+        if quant_params is None:
+            return self._floats(result.var, value)
+        forms = self._bytes(result, value, quant_params) if result.shape else None
+        self.quant_params[result.var] = quant_params
+        return forms
+
+    def _bytes(self, result: Result, call: Call, quant_params: QuantParams) -> Forms | None:
+        """Compute a quantised value in integers; None where there is no kernel for it."""
+        if op_name(call) != "relax.quantize":
+            return super().packed_forms(QuantisedResult(result.var, result.shape, quant_params), call)
+        limits, value = _without_activations(self, call.args[0], quant_params)
+        whole = QuantisedResult(result.var, result.shape, quant_params, limits)
+        forms = super().packed_forms(whole, value) or channels_of_image(self, value, whole)
+        return forms or table(self, call.args[0], whole)
+
+    def _floats(self, var: Var, value: Expr) -> Forms | None:
+        """Compute floats, or sums, of bytes in integers, when they are read; None if a value is something else."""
+        rows = rows_of_bytes(self, var, value)
+        if rows is not None:
+            return rows
+        if (scaled := scaled_layer(self, value, self._scaled)) is not None:
             self._scaled[var] = scaled
-            self.defer(var, lambda: scaled_result(self, scaled))
-        elif (layer := linear_layer(self, value)) is not None and str(value.ty.dtype) == "int32":
-            self.defer(var, lambda: int32_result(self, layer))
-        elif (matrix := _packed_operand(self, value)) is not None:
-            self.defer(var, lambda: block_product(self, value, matrix))
-        elif op_name(value) == "relax.astype":
-            self.defer(var, lambda: self.builder.emit(self.rebuild(value), var.name))
-        else:
-            self.bind(var, self.builder.emit(self.rebuild(value), var.name))
+            return self.defer(var, lambda _plain: scaled_result(self, scaled))
+        if (layer := linear_layer(self, value)) is not None and str(value.ty.dtype) == "int32":
+            return self.defer(var, lambda _plain: int32_result(self, layer))
+        if (matrix := _packed_operand(self, value)) is not None:
+            return self.defer(var, lambda _plain: block_product(self, value, matrix))
+        if op_name(value) == "relax.astype":
+            return self.defer(var, lambda _plain: self.builder.emit(self.rebuild(value), var.name))
+        return None
+
+    def elementwise(self, call: Call, result: Result) -> Forms | None:
+        return None  # a chain of functions of one value becomes one table, whatever is between them
+
+    def moved(self, operator: ImageOperator, result: Result) -> Forms | None:
+        assert isinstance(result, QuantisedResult)
+        return moved_image(self, operator, result)
 
 
 def _packed_operand(graph: IntegerGraph, value: Expr) -> BlockMatrix | None:
@@ -89,27 +123,13 @@ def _kept_quant_params(graph: IntegerGraph, value: Expr) -> QuantParams | None:
     """Return the parameters of the result of an operator on quantised bytes that changes none; None for any other."""
     if op_name(value) not in _OF_BYTES or not graph.is_quantised(value.args[0]):
         return None
-    return graph.quant_params(value.args[0])
-
-
-def _integer(graph: IntegerGraph, var: Expr, call: Expr, quant_params: QuantParams) -> Forms | None:
-    """Compute a quantised value in integers; None where there is no kernel for it."""
-    shape = static_shape(var)
-    if not shape:
-        return None
-    if op_name(call) != "relax.quantize":
-        return _HANDLERS[op_name(call)](graph, var, Quantised(call, quant_params, (0, MAX_BYTE), shape))
-    limits, value = _without_activations(graph, call.args[0], quant_params)
-    handler = part if isinstance(value, relax.TupleGetItem) else _HANDLERS.get(op_name(value))
-    form = handler(graph, var, Quantised(value, quant_params, limits, shape)) if handler else None
-    form = form or channels_of_image(graph, Quantised(value, quant_params, limits, shape))
-    return form or table(graph, var, call.args[0], quant_params)
+    return graph.quant_params[value.args[0]]
 
 
 def _without_activations(graph: IntegerGraph, expr: Expr, quant_params: QuantParams) -> tuple[tuple[int, int], Expr]:
     """Return the limits that activations set to the bytes of an expression, and what they are applied to."""
     low = 0
-    high = MAX_BYTE
+    high = LEVELS - 1
     value = graph.value(expr)
     while (limits := _activation(value)) is not None:
         least, greatest = (int(item) for item in quant_params.bytes_of(np.array(limits, np.float32)))
@@ -134,19 +154,5 @@ def _activation(value: Expr) -> tuple[float, float] | None:
     return None
 
 
-# What computes an operator: from the graph, the variable of the result and the operator to the result.
-_Handler = Callable[[IntegerGraph, Var, Quantised], Forms | None]
-_HANDLERS: Mapping[str, _Handler] = {
-    "relax.nn.conv2d": requantised_layer,
-    "relax.matmul": requantised_layer,
-    "relax.add": add,
-    "relax.multiply": multiply,
-    **dict.fromkeys(POOLS, pool),
-    "relax.concat": concat,
-    "relax.reshape": moved,
-    "relax.permute_dims": moved,
-    "relax.strided_slice": moved,
-    "relax.image.resize2d": resize,
-}
 # Those that bytes go through as they are.
 _OF_BYTES = frozenset({"relax.nn.max_pool2d", "relax.reshape", "relax.permute_dims", "relax.strided_slice"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,47 +10,11 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name
+from autotune.tvm_backend.packing.element_functions import FUNCTIONS
 from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]
 _DEEPEST = 32  # operators between a value and what it is a function of
-
-
-def _sigmoid(x: Array) -> Array:
-    return (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.float32)
-
-
-def _silu(x: Array) -> Array:
-    return x * _sigmoid(x)
-
-
-def _erf(x: Array) -> Array:
-    return np.array([math.erf(float(item)) for item in x], dtype=np.float32)
-
-
-def _gelu(x: Array) -> Array:
-    return (x.astype(np.float64) * 0.5 * (1.0 + _erf(x / np.float32(math.sqrt(2.0))))).astype(np.float32)
-
-
-_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
-    "relax.abs": np.abs,
-    "relax.add": np.add,
-    "relax.divide": np.divide,
-    "relax.erf": _erf,
-    "relax.exp": np.exp,
-    "relax.maximum": np.maximum,
-    "relax.minimum": np.minimum,
-    "relax.multiply": np.multiply,
-    "relax.negative": np.negative,
-    "relax.nn.gelu": _gelu,
-    "relax.nn.relu": lambda x: np.maximum(x, np.float32(0)),
-    "relax.nn.silu": _silu,
-    "relax.sigmoid": _sigmoid,
-    "relax.sqrt": np.sqrt,
-    "relax.square": np.square,
-    "relax.subtract": np.subtract,
-    "relax.tanh": np.tanh,
-}
 
 
 class NotUnary(Exception):
@@ -97,11 +60,11 @@ class UnaryLookupTable:
         if op_name(value) == "relax.clip":
             inner, low, high = value.args
             return np.clip(self(inner, depth + 1), np.float32(float(low.value)), np.float32(float(high.value)))
-        function = _FUNCTIONS.get(op_name(value))
-        if function is None:
+        function = FUNCTIONS.get(op_name(value))
+        if function is None or function.numbers is None:
             raise NotUnary
         with np.errstate(all="ignore"):
-            result = function(*(self(item, depth + 1) for item in value.args))
+            result = function.numbers(*(self(item, depth + 1) for item in value.args))
         return np.asarray(result, dtype=np.float32)
 
     def _at_leaf(self, source: Expr, numbers: Array) -> Array:

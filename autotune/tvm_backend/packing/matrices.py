@@ -10,7 +10,7 @@ from autotune.plans.plan import NOTHING, Algorithm, Plan
 from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, operator_of
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
-from autotune.tvm_backend.operators.packed_product import pack_columns, te_product
+from autotune.tvm_backend.operators.packed_product import PACKED_PRODUCT, pack_columns, te_product
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
 _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
@@ -74,7 +74,7 @@ class _WeightPacker(PlainRewriter):
         if matrix not in self._weights:
             self._weights[matrix] = relax.const(pack_columns(matrix.value.numpy(), block), str(matrix.ty.dtype))
         weight = self._weights[matrix]
-        product = self.builder.call_te(te_product, self.leaf(data), weight, primfunc_name_hint="packed_matmul")
+        product = self.builder.call_te(te_product, self.leaf(data), weight, primfunc_name_hint=PACKED_PRODUCT)
         *rows, columns = static_shape(call)
         filled = static_shape(weight)[0] * block
         result = relax.op.reshape(self.builder.emit(product, self._var.name), (*rows, filled))

@@ -1,27 +1,16 @@
-"""Quantised tensors: their forms, what is multiplied of them, and how they were computed."""
+"""Quantised tensors: what is multiplied of them, what they are computed as, and how they were."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from autotune.tvm_backend.operators.element_types import LEVELS
+from autotune.tvm_backend.packing.encodings import Result
 from autotune.tvm_backend.packing.quant_params import QuantParams
 from autotune.tvm_backend.types import Expr
 
-
-@dataclass
-class Forms:
-    """The forms of a quantised tensor that there are so far.
-
-    Attributes:
-        outer: As the graph has it.
-        row_major: Unsigned bytes in the same layout.
-        nhwc_blocked: Unsigned bytes of an image with the channels innermost, in chunks.
-    """
-
-    outer: Expr = None
-    row_major: Expr = None
-    nhwc_blocked: Expr = None
+_ALL = (0, LEVELS - 1)
 
 
 @dataclass(frozen=True)
@@ -55,10 +44,13 @@ class RequantisedLayer:
 
 
 @dataclass(frozen=True)
-class Quantised:
-    """A float expression that is quantised: the operator, and the quantisation parameters and limits of its result."""
+class QuantisedResult(Result):
+    """What is quantised after an operator: its quantisation parameters, and the least and the greatest of its bytes."""
 
-    value: Expr
     quant_params: QuantParams
-    limits: tuple[int, int]
-    shape: tuple[int, ...] = field(default=())
+    limits: tuple[int, int] = _ALL
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether activations leave some bytes out."""
+        return self.limits != _ALL

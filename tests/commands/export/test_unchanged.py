@@ -20,6 +20,17 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import model_checksum
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.export.writing.files import (
+    KERNELS,
+    NETWORK,
+    SOURCE,
+    SOURCE_HEADER,
+    SOURCE_STATIC,
+    SUMS,
+    WEIGHTS,
+    checksums,
+    edited,
+)
 
 CONTENT = {
     "run.py": b"print()",
@@ -105,6 +116,8 @@ def test_what_it_is_made_from_is_another_once_anything_of_it_changes(
     digests.append(job.made_from())
     monkeypatch.setattr(unchanged, "cpu_model", lambda: "another CPU")
     digests.append(job.made_from())
+    monkeypatch.setattr(unchanged.metadata, "version", lambda package: "another runtime")
+    digests.append(job.made_from())
     assert len(set(digests)) == len(digests)
 
 
@@ -136,6 +149,42 @@ def test_another_folder_gets_the_same_files(exported: Job, tmp_path: Path) -> No
     assert unchanged.again(exported.paths, exported.made_from(), other) is not None
     assert {str(path.relative_to(other)): path.read_bytes() for path in other.rglob("*") if path.is_file()} == CONTENT
     assert sorted(path.name for path in other.iterdir()) == ["cpp", "model.so", "report.json", "run.py"]
+
+
+def source(folder: Path, network: str) -> None:
+    """Write a folder as an export with `source` does."""
+    folder.mkdir(parents=True)
+    texts = dict.fromkeys((*SOURCE_STATIC, SOURCE_HEADER, NETWORK), network)
+    sums = {SUMS: checksums(texts), KERNELS: network, WEIGHTS: network}
+    for name, content in (texts | sums).items():
+        (folder / name).write_text(content)
+
+
+@pytest.mark.parametrize("published", range(len(CONTENT) + 1))
+def test_source_of_an_earlier_export_is_written_over_and_never_counts_as_edited(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: int
+) -> None:
+    source(job.output / SOURCE, "the network of now")
+    (job.output / "report.json").write_text(json.dumps({"format": "autotune-report", "source": True}))
+    digest = job.made_from()
+    unchanged.remember(job.paths, digest, job.output)
+    other = tmp_path / "other"
+    source(other / SOURCE, "the network of before")
+    publish = unchanged.publish_file
+    left = iter(range(published))
+
+    def publish_some(temporary: Path, final: Path) -> None:
+        if next(left, None) is None:
+            raise OSError("no space left")
+        publish(temporary, final)
+
+    monkeypatch.setattr(unchanged, "publish_file", publish_some)
+    done = unchanged.again(job.paths, digest, other)
+    assert not edited(other / SOURCE) and (done is not None) == (published == len(CONTENT))
+    if done is not None:
+        files = [path.relative_to(job.output) for path in job.output.rglob("*") if path.is_file()]
+        assert len(files) == len(CONTENT) + len(SOURCE_STATIC) + 5
+        assert all((other / file).read_bytes() == (job.output / file).read_bytes() for file in files)
 
 
 @pytest.mark.parametrize("name", list(CONTENT))

@@ -1,16 +1,15 @@
-"""Softmax and layer normalisation become kernels that go over the rows."""
+"""Operators on rows become kernels that go over the rows."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 from autotune.tvm_backend.graph.permutations import sink_permutations
 from autotune.tvm_backend.graph.row_operators import name_layer_norms, replace_row_operators
+from autotune.tvm_backend.operators.bfloat16_images import CONVERT, PAIRS, elementwise_program, number, pairs_program
 from autotune.tvm_backend.operators.rows import softmax
 
 from ..relax_functions import function
@@ -21,8 +20,8 @@ _FULL = (2, 3, 48)
 
 @pytest.fixture
 def replaced(rewritten):
-    """The operators after the replacement."""
-    return partial(rewritten, replace_row_operators)
+    """The operators after the replacement, without the number of a kernel."""
+    return lambda *build: [name.rstrip("0123456789") for name in rewritten(replace_row_operators, *build)]
 
 
 def written_norm(emit, x, scale, offset, *, square="power", epsilon=1e-5):
@@ -97,3 +96,88 @@ def test_a_softmax_of_large_and_infinite_values(target):
     data[1, 5] = -200.0
     rows = machine["main"](tvm.runtime.tensor(data)).numpy()
     np.testing.assert_array_equal(rows, [[0.5, 0.5] + [0.0] * 14, [0.0] * 5 + [1.0] + [0.0] * 10])
+
+
+def converted(emit, x):
+    """Rows in bfloat16, as `packing/` converts them."""
+    shape = tuple(map(int, x.ty.shape))
+    data = te.placeholder(shape, name="data")
+    program = elementwise_program([data], shape, lambda *at: number(data, *at), "uint16")
+    return called(emit, program, CONVERT, x, shape)
+
+
+def packed(emit, x):
+    """Matrices as weights in bfloat16, as `packing/` packs them."""
+    batch, inner, columns = map(int, x.ty.shape)
+    shape = (batch, columns // 16, inner // 2, 32)
+    return called(emit, pairs_program(batch, inner, columns), PAIRS, x, shape)
+
+
+def called(emit, program, name, x, shape):
+    function = relax.BlockBuilder.current().add_func(program, name)
+    return emit(relax.call_tir(function, [x], out_ty=relax.TensorType(shape, "uint16")))
+
+
+@pytest.mark.parametrize("columns", (48, 60))
+def test_a_conversion_is_computed_with_a_softmax(replaced, columns):
+    def build(emit, x):
+        flat = emit(_OP.reshape(emit(_OP.nn.softmax(x, -1)), (1, 6, columns)))
+        return converted(emit, flat)
+
+    assert replaced(build, (2, 3, columns)) == ["softmax_rows", "reshape"]
+
+
+def test_a_conversion_is_computed_with_a_layer_normalisation(replaced, const):
+    def build(emit, x):
+        return converted(emit, emit(_OP.nn.layer_norm(x, const(48), const(48), [-1], 1e-5)))
+
+    assert replaced(build, _FULL) == ["layer_norm_rows"]
+
+
+@pytest.mark.parametrize("axes", ((0, 2, 1, 3), (0, 2, 3, 1)))
+def test_a_conversion_is_computed_with_a_permutation(replaced, axes):
+    assert replaced(lambda emit, x: converted(emit, emit(_OP.permute_dims(x, axes))), (1, 16, 3, 32)) == [
+        "permuted_rows"
+    ]
+
+
+@pytest.mark.parametrize(("axes", "matrices"), (((0, 2, 1, 3), (3, 16, 32)), ((0, 2, 3, 1), (3, 32, 16))))
+def test_matrices_are_packed_as_they_are_permuted(replaced, axes, matrices):
+    def build(emit, x):
+        return packed(emit, emit(_OP.reshape(emit(_OP.permute_dims(x, axes)), matrices)))
+
+    assert replaced(build, (1, 16, 3, 32)) == ["permuted_rows"]
+
+
+def test_other_matrices_are_packed_after_a_permutation(replaced):
+    def build(emit, x):
+        return packed(emit, emit(_OP.reshape(emit(_OP.permute_dims(x, (0, 2, 1, 3))), (3, 32, 16))))
+
+    assert replaced(build, (1, 16, 3, 32)) == ["permute_dims", "reshape", PAIRS]
+
+
+def test_what_something_else_reads_is_converted_apart(replaced):
+    def build(emit, x):
+        rows = emit(_OP.nn.softmax(x, -1))
+        half = emit(_OP.astype(converted(emit, rows), "float32"))
+        return _OP.add(half, rows)
+
+    assert replaced(build, _FULL) == ["softmax_rows", CONVERT, "astype", "add"]
+
+
+@pytest.mark.parametrize(("axes", "name"), (((0, 2, 3, 1), "permuted_rows"), ((0, 2, 1, 3), "permute_dims")))
+def test_between_products_rows_and_elements_are_exchanged_by_a_kernel(replaced, const, axes, name):
+    def build(emit, x, y):
+        heads = emit(_OP.reshape(emit(_OP.matmul(x, y)), (1, 16, 3, 32)))
+        turned = emit(_OP.permute_dims(heads, axes))
+        return _OP.matmul(turned, const(int(turned.ty.shape[-1]), 8))
+
+    assert replaced(build, (1, 16, 16), (1, 16, 96)) == ["matmul", "reshape", name, "matmul"]
+
+
+def test_an_exchange_that_is_fused_to_its_reader_stays(replaced):
+    def build(emit, x, y):
+        turned = emit(_OP.permute_dims(emit(_OP.matmul(x, y)), (0, 2, 1)))
+        return _OP.exp(turned)
+
+    assert replaced(build, (1, 16, 16), (1, 16, 32)) == ["matmul", "permute_dims", "exp"]

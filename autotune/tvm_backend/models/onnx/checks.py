@@ -15,8 +15,9 @@ import onnxruntime
 from autotune.errors import ModelError, OperatorRefused, Refusal
 from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
+from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes, without_values
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session, reason
-from autotune.tvm_backend.types import ModelProto, NodeProto, ValueInfoProto
+from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _NO_NETWORKS = {  # what the names of operators begin with, and what serves them
     "TreeEnsemble": "lleaves, treelite and ONNX Runtime run ensembles of trees fast",
@@ -54,7 +55,7 @@ def check_inputs(path: Path, proto: ModelProto, given: Collection[str]) -> None:
         if count > 1:
             raise ModelError(f"{path} has {count} inputs of the name {name!r}; give each a name of its own")
     empty = [item.name for item in inputs if item.name not in given and _is_empty(item)]
-    if empty and any(map(_is_empty, _inferred(proto).graph.output)):
+    if empty and any(map(_is_empty, _inferred(proto).output)):
         advice = f"export it with that dimension open or above 0, or give --input {empty[0]}=SHAPE"
         raise ModelError(f"{path}: input {empty[0]!r} has a dimension of 0, and so has an output; {advice}")
 
@@ -72,7 +73,7 @@ def check_sizes(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> N
     """
     for item in inputs:
         _check_elements(f"{path}: input {item.name!r}", item.shape)
-    fixed = fix_shapes(proto, inputs)
+    fixed = fix_shapes(without_values(proto), inputs)
     numbers = dict(_numbers(fixed))
     for node in fixed.graph.node:
         if node.op_type == "Range" and numbers.get(node.input[2]) == 0:
@@ -153,16 +154,14 @@ def _numbers(proto: ModelProto) -> Iterator[tuple[str, float]]:
 
 def _shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
     """The shapes that inference finds. A graph that it stumbles over is for those who come after to refuse."""
-    graph = _inferred(proto).graph
+    graph = _inferred(proto)
     items = (*graph.value_info, *graph.output)
     return {item.name: tuple(dim.dim_value for dim in item.type.tensor_type.shape.dim) for item in items}
 
 
-def _inferred(proto: ModelProto) -> ModelProto:
+def _inferred(proto: ModelProto) -> GraphProto:
     """The graph with the shapes that inference finds; without any where it stumbles."""
-    light = onnx.ModelProto()
-    light.CopyFrom(proto)
     try:
-        return onnx.shape_inference.infer_shapes(light, data_prop=True)
+        return infer_shapes(proto)
     except Exception:  # whatever a malformed graph makes it raise
-        return onnx.ModelProto()
+        return onnx.GraphProto()

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
 from autotune.tvm_backend.models.onnx.simplify import graphs
 from autotune.tvm_backend.types import ModelProto, NodeProto
 
@@ -55,7 +56,7 @@ def _chosen_by(node: NodeProto) -> list[str]:
 
 
 def _types(proto: ModelProto) -> dict[str, int]:
-    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    inferred = infer_shapes(proto, data_prop=False)
     return {item.name: item.type.tensor_type.elem_type for item in (*inferred.value_info, *inferred.output)}
 
 

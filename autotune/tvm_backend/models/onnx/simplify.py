@@ -19,6 +19,7 @@ from onnx.reference import ReferenceEvaluator
 from autotune.errors import ModelError, one_line
 from autotune.options import InputSpec
 from autotune.storage.room import scratch_folder
+from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
 from autotune.tvm_backend.models.onnx.snapshot import INLINE, is_large
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
@@ -199,7 +200,7 @@ def _fold_once(proto: ModelProto) -> bool:
 
 
 def _known_shapes(proto: ModelProto) -> dict[str, tuple[int, ...]]:
-    graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+    graph = infer_shapes(proto)
     shapes = {}
     for item in (*graph.input, *graph.value_info, *graph.output):
         tensor = item.type.tensor_type

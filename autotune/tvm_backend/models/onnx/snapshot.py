@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from pathlib import Path
 from typing import IO
@@ -13,15 +14,24 @@ from onnx.external_data_helper import set_external_data
 
 from autotune.errors import ModelError, disk_problem
 from autotune.storage.atomic import publish_bytes
-from autotune.tvm_backend.types import ModelProto
+from autotune.tvm_backend.types import ModelProto, TensorProto
 
 _LARGEST = 2**31 - 2**24  # bytes of weights that protobuf still writes with the rest as one message
+_WIDTHS = {onnx.TensorProto.FLOAT: 4, onnx.TensorProto.FLOAT16: 2, onnx.TensorProto.INT8: 1}  # of elements, in bytes
+_WIDEST = 16
 INLINE = 1024  # bytes of a weight that stays in the file when the others are beside it
 
 
 def is_large(proto: ModelProto) -> bool:
     """Whether a model's weights are too many for one ONNX file."""
-    return sum(len(item.raw_data) for item in proto.graph.initializer) > _LARGEST
+    weights = [item for item in proto.graph.initializer if item.HasField("raw_data")]
+    # To ask a weight for its length copies it, and for its size writes it: only where it must be known.
+    return sum(map(_most_bytes, weights)) > _LARGEST and sum(len(item.raw_data) for item in weights) > _LARGEST
+
+
+def _most_bytes(weight: TensorProto) -> int:
+    elements: int = math.prod(weight.dims)
+    return elements * _WIDTHS.get(weight.data_type, _WIDEST)
 
 
 def write_model(path: Path, weights: Path, proto: ModelProto) -> None:

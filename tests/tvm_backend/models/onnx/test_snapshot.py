@@ -43,6 +43,17 @@ def test_a_model_that_is_too_large_for_one_file_has_its_weights_beside_it(paths,
     assert np.array_equal(session.run(None, {"x": WEIGHTS})[0], 2 * WEIGHTS)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.int64, np.bool_, np.complex128])
+def test_whether_a_model_is_large_is_decided_by_the_bytes_of_its_weights(monkeypatch, dtype):
+    weights = [numpy_helper.from_array(np.zeros(100, dtype), "w"), TensorProto(name="f", float_data=[0.0] * 1000)]
+    graph = helper.make_graph([], "g", [], [], weights)
+    size = 100 * np.dtype(dtype).itemsize
+    monkeypatch.setattr(snapshot, "_LARGEST", size)
+    assert not snapshot.is_large(helper.make_model(graph))
+    monkeypatch.setattr(snapshot, "_LARGEST", size - 1)
+    assert snapshot.is_large(helper.make_model(graph))
+
+
 def test_the_checksum_of_a_model_covers_the_weights_beside_it(paths, monkeypatch):
     monkeypatch.setattr(snapshot, "_LARGEST", 4000)
     snapshot.write_model(paths.model, paths.weights_of(paths.model), model())

@@ -12,6 +12,7 @@ from autotune.errors import ModelError, OperatorRefused, Refusal
 from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, loops, recurrent, short_rules
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, Nodes, UnknownValue, Value, opset_of
+from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
 from autotune.tvm_backend.models.onnx.simplify import open_session
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
@@ -228,9 +229,9 @@ def _of_opset(proto: ModelProto, oldest: int) -> ModelProto:
 
 def _values(proto: ModelProto) -> dict[str, Value]:
     """What shape inference finds for the values of a graph."""
-    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    values = {item.name: Value(item.data_type, tuple(item.dims)) for item in inferred.graph.initializer}
-    for item in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+    graph = infer_shapes(proto)
+    values = {item.name: Value(item.data_type, tuple(item.dims)) for item in graph.initializer}
+    for item in (*graph.input, *graph.value_info, *graph.output):
         tensor = item.type.tensor_type
         dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
         is_fixed = tensor.HasField("shape") and all(dim >= 0 for dim in dims)

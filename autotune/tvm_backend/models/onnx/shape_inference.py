@@ -1,0 +1,42 @@
+"""The types and shapes that inference finds in a graph, for which it is not given large weights."""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+
+from autotune.tvm_backend.types import GraphProto, ModelProto, TensorProto
+
+_LARGE = 1 << 14  # elements: no list of sizes, axes or parts, which inference reads, has as many
+
+
+def infer_shapes(proto: ModelProto, *, data_prop: bool = True) -> GraphProto:
+    """A graph with what inference finds, in which large weights lack their values. `proto` stays as it is.
+
+    Inference would write the model to memory, read it, and copy it back, all with its weights.
+
+    Args:
+        proto: The graph.
+        data_prop: Whether small values are computed, too, where they decide about shapes.
+
+    Raises:
+        Exception: Whatever inference raises at a malformed graph.
+    """
+    return onnx.shape_inference.infer_shapes(without_values(proto), data_prop=data_prop).graph
+
+
+def without_values(proto: ModelProto) -> ModelProto:
+    """A copy of a graph whose large weights have a type and sizes, and no values."""
+    light = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
+    light.graph.name = proto.graph.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(light.graph, field).extend(getattr(proto.graph, field))
+    light.graph.initializer.extend(map(_light, proto.graph.initializer))
+    return light
+
+
+def _light(weight: TensorProto) -> TensorProto:
+    if math.prod(weight.dims) <= _LARGE:
+        return weight
+    return onnx.TensorProto(name=weight.name, data_type=weight.data_type, dims=weight.dims)
