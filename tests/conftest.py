@@ -110,7 +110,7 @@ def computing_gpu(made_once: Callable[[str, Callable[[Path], object]], Path]) ->
 def torch() -> Any:
     """PyTorch; a test that asks for it is skipped where it is not installed."""
     return pytest.importorskip(
-        "torch", reason="NO TORCH: models of PyTorch were not tried; pip install 'autotune[torch]'"
+        "torch", reason="NO TORCH: models of PyTorch were not tried; pip install 'autotune-tvm[torch]'"
     )
 
 
@@ -119,7 +119,7 @@ def network() -> Network:
     """An empty model of TensorFlow Lite; a test that asks for it is skipped where nothing can read one."""
     for package in ("tflite", "ai_edge_litert"):
         pytest.importorskip(
-            package, reason="NO TFLITE: models of TensorFlow Lite were not tried; pip install 'autotune[tflite]'"
+            package, reason="NO TFLITE: models of TensorFlow Lite were not tried; pip install 'autotune-tvm[tflite]'"
         )
     return Network()
 
@@ -127,7 +127,7 @@ def network() -> Network:
 @pytest.fixture(scope="session")
 def _lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A running tracker of TVM's RPC: it takes seconds to start."""
-    pytest.importorskip("tornado", reason="NO TORNADO: boards were not tried; pip install 'autotune[rpc]'")
+    pytest.importorskip("tornado", reason="NO TORNADO: boards were not tried; pip install 'autotune-tvm[rpc]'")
     lab = Lab(tmp_path_factory.mktemp("lab"))
     lab.start_tracker()
     yield lab

@@ -77,4 +77,4 @@ def test_the_status_of_an_empty_queue_says_where_it_is(tmp_path: Path, capsys: p
 
 def test_the_version_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli._run(["--version"]) == 0
-    assert capsys.readouterr().out == f"autotune {importlib.metadata.version('autotune')}\n"
+    assert capsys.readouterr().out == f"autotune {importlib.metadata.version('autotune-tvm')}\n"

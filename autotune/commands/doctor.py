@@ -35,7 +35,7 @@ from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.load import check_versions
 from autotune.version import TESTED_TVM
 
-_OURS = "autotune"
+_OURS = "autotune-tvm"
 _LOW_SPACE = 2 * 1024**3
 
 

@@ -44,7 +44,7 @@ def check(path: Path) -> None:
         raise BadInput(f"{path}: a chart is a .png, .svg or .html file")
     check_output(path)
     if path.suffix == ".png" and find_spec("matplotlib") is None:
-        raise BadInput(f"{path}: PNG needs Matplotlib; run: pip install 'autotune[plots]', or give an .svg file")
+        raise BadInput(f"{path}: PNG needs Matplotlib; run: pip install 'autotune-tvm[plots]', or give an .svg file")
 
 
 def save(path: Path, results: Sequence[SimulationResult]) -> None:

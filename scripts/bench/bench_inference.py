@@ -7,7 +7,7 @@
 
 A model that has no export in the folder yet is tuned and exported first, with so many trials for each. A folder that
 `autotune export` wrote is taken as it is. Then every runtime runs in a process of its own, while the others wait, on
-equal threads and inputs: our library, ONNX Runtime, OpenVINO (pip install 'autotune[bench]') in fp32 and as it comes,
+equal threads and inputs: our library, ONNX Runtime, OpenVINO (extra `bench`) in fp32 and as it comes,
 torch.compile (torch, torchvision and onnx2torch), which compiles in the first turn, and TVM untuned, those of them that
 are installed. The first columns are medians over the processes, in milliseconds; ratios are taken within a turn, with
 their range. The limit is what the machine allowed when the library was exported: for each kernel the arithmetic, or the

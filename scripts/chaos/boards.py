@@ -5,7 +5,7 @@ python scripts/chaos/boards.py [--model tiny_cnn] [--trials 96] [--server tvm|au
 Three RPC servers on this machine are the boards, two of them in use at a time. In the middle of a session one is
 killed (SIGKILL), and later another one is stopped (SIGSTOP). Then the tracker is killed, and started again three
 seconds later. The servers are TVM's own, or those of `board_server.py`. It takes one to three minutes. Needs
-`pip install 'autotune[rpc]'`.
+`pip install 'autotune-tvm[rpc]'`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ unshare -n python scripts/chaos/cluster.py split [--seconds 60] the network of a
 python scripts/chaos/cluster.py slow                            of two nodes, one measures five times as slowly
 
 All nodes are on this machine. `kills` tunes real models, each node on CPUs of its own, for some five minutes; the
-others use simulated devices and take one to three. Needs `pip install 'autotune[ray]'`. `split` needs to be root.
+others use simulated devices and take one to three. Needs `pip install 'autotune-tvm[ray]'`. `split` needs to be root.
 """
 
 from __future__ import annotations

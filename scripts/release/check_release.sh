@@ -19,7 +19,7 @@ git -C "$root" archive --format=tar HEAD | tar -x -C "$work/source"
 "$work/build/bin/python" -m build --outdir "$dist" "$work/source" > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/autotune/version.py")
-for file in "$dist/autotune-$version-py3-none-any.whl" "$dist/autotune-$version.tar.gz"; do
+for file in "$dist/autotune_tvm-$version-py3-none-any.whl" "$dist/autotune_tvm-$version.tar.gz"; do
     "$python" -m venv "$work/fresh"
     "$work/fresh/bin/pip" install --quiet --disable-pip-version-check "$file"
     mkdir "$work/outside"

@@ -60,6 +60,7 @@ GUIDES = (
             "python -c": "mkdir made && cd made; {}; test -s samples.npz; cd ..",
             "autotune submit resnet18.onnx --precision int8": _FEW,
             "autotune submit bert.onnx": _FEW,
+            "autotune submit model.gguf": _FEW,
             "autotune plan mobilenet_v2": "autotune submit mobilenet_v2.onnx --trials 2"
             "; autotune daemon run --drain; {}",
             "autotune submit mobilenet_v2.onnx --": _FEW,

@@ -50,8 +50,10 @@ esac
 """
 CPP = all(map(shutil.which, ("cmake", "c++")))
 MISSING = {
-    "docs/guides/cluster.md": None if importlib.util.find_spec("ray") else "NO RAY: pip install 'autotune[ray]'",
-    "docs/guides/boards.md": None if importlib.util.find_spec("tornado") else "NO TORNADO: pip install 'autotune[rpc]'",
+    "docs/guides/cluster.md": None if importlib.util.find_spec("ray") else "NO RAY: pip install 'autotune-tvm[ray]'",
+    "docs/guides/boards.md": None
+    if importlib.util.find_spec("tornado")
+    else "NO TORNADO: pip install 'autotune-tvm[rpc]'",
     "docs/guides/gpus.md": None if runtime.nvcc() else "NO NVCC: nothing compiles for GPUs here",
     **dict.fromkeys(
         ("README.md", "docs/guides/cpp.md", "docs/guides/source.md"), None if CPP else "NO CMAKE OR NO C++ COMPILER"

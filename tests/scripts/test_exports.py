@@ -17,3 +17,15 @@ def test_a_folder_without_a_report_is_named_in_one_line(
         (tmp_path / "report.json").write_text(content)
     with pytest.raises(SystemExit, match=f"cannot read {tmp_path}/report.json: .*{reason}.*; name a folder"):
         load_script("exports").Export.read(tmp_path)
+
+
+def test_others_run_the_quantised_model_where_there_is_one(
+    load_script: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    submitted, quantised = (tmp_path / name for name in ("submitted.onnx", "quantised.onnx"))
+    for path in (submitted, quantised):
+        path.touch()
+    export = load_script("exports").Export
+    assert export(tmp_path, {"model": str(submitted), "quantisation": None}).model == submitted
+    told = {"model": str(submitted), "quantisation": {"error": 0.1, "model": str(quantised)}}
+    assert export(tmp_path, told).model == quantised

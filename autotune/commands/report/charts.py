@@ -73,7 +73,7 @@ def check(file: Path) -> None:
         raise BadInput(f"--html {file}: give a file that ends with .html")
     check_output(file)
     if find_spec("matplotlib") is None:
-        raise BadInput("a page has charts, which need Matplotlib; run: pip install 'autotune[plots]'")
+        raise BadInput("a page has charts, which need Matplotlib; run: pip install 'autotune-tvm[plots]'")
 
 
 def task_label(task: TaskReport) -> str:

@@ -35,7 +35,7 @@ static __device__ inline uint4 make_uint4(Half a, Half b, Half c, Half d, Half e
 # Of bf16 and, as `autotune.tvm_backend.cuda.tf32` has TVM write them, of TF32.
 _OUR_FRAGMENTS = ("16, 16, 16, nv_bfloat16", "16, 16, 8, half")
 _FRAGMENTS = Path(__file__).with_name("fragments.cuh")
-_INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
+_INSTALL = "run: pip install 'autotune-tvm[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
 
 @dataclass(frozen=True)

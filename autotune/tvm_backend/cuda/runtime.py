@@ -136,7 +136,7 @@ def load() -> None:
 
 
 def _load_cudart() -> None:
-    problem = "pip install 'autotune[cuda]', or a CUDA 13 toolkit, brings it"
+    problem = "pip install 'autotune-tvm[cuda]', or a CUDA 13 toolkit, brings it"
     path = cudart()
     for name in (CUDART, *([str(path)] if path else [])):
         try:

@@ -41,7 +41,7 @@ class ClusterRunner(StageRunner):
 
     def __init__(self, workspace: Workspace, config: Config) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise ConfigError("[cluster] engine = \"ray\" needs Ray; run: pip install 'autotune[ray]'")
+            raise ConfigError("[cluster] engine = \"ray\" needs Ray; run: pip install 'autotune-tvm[ray]'")
         if config.cluster.address.startswith("ray://") and importlib.util.find_spec("grpc") is None:
             raise ConfigError("[cluster] address \"ray://...\" needs Ray's client; run: pip install 'ray[client]'")
         for name, device in config.devices.items():

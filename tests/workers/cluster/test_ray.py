@@ -39,7 +39,7 @@ from ...waiting import until
 from .ray_nodes import CLUSTER, LIMIT_S, Nodes, add_pinned, joined
 
 if importlib.util.find_spec("ray") is None:
-    warnings.warn("RAY IS NOT INSTALLED: nothing tests the cluster; run: pip install 'autotune[ray]'", stacklevel=1)
+    warnings.warn("RAY IS NOT INSTALLED: nothing tests the cluster; run: pip install 'autotune-tvm[ray]'", stacklevel=1)
     pytest.skip("Ray is not installed", allow_module_level=True)
 if os.environ.get("PYTEST_XDIST_WORKER"):
     pytest.skip("a cluster needs a test process for itself", allow_module_level=True)
@@ -245,7 +245,7 @@ def test_a_node_that_is_slow_is_named_with_what_it_is_slow_at(
 def test_a_cluster_can_be_reached_through_its_client_server(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths]
 ) -> None:
-    pytest.importorskip("grpc", reason="ray:// needs grpcio: pip install 'autotune[ray]'")
+    pytest.importorskip("grpc", reason="ray:// needs grpcio: pip install 'autotune-tvm[ray]'")
     nodes.only("n5")
     on_ray()
     text = workspace.config.read_text()

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tvm import tirx
@@ -14,6 +15,7 @@ from autotune.machine.hardware import cpu_model
 from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec, Trial
+from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
@@ -112,7 +114,7 @@ def report(
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
         "activations_in": spec.activations,
-        "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
+        "quantisation": quantisation(spec, request),
         "instructions": required_instructions(spec, limits.work),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.verified.outputs],
@@ -131,6 +133,14 @@ def report(
         "roofline": asdict(limits.limits) if limits.limits else None,
         "kernels": limits.kernels(first.kernels),
     }
+
+
+def quantisation(spec: JobSpec, request: ExportRequest) -> dict[str, Any] | None:
+    """Return what quantising the model cost, and the path of the quantised model, which others can run."""
+    if spec.quantisation is None:
+        return None
+    paths = JobPaths(Workspace(Path(request.workspace)).jobs / request.job)
+    return {**asdict(spec.quantisation), "model": str(paths.model)}
 
 
 def _nearness(comparisons: Sequence[Comparison]) -> dict[str, float] | None:

@@ -102,5 +102,5 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
 def _check_torch(path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         index = "https://download.pytorch.org/whl/cpu"  # without it, pip brings 6 GB of CUDA
-        install = f"pip install 'autotune[torch]' --extra-index-url {index}"
+        install = f"pip install 'autotune-tvm[torch]' --extra-index-url {index}"
         raise ModelError(f"{path} is a PyTorch program, and PyTorch is not installed: {install}")

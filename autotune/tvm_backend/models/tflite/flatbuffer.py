@@ -246,5 +246,5 @@ def is_flatbuffer(path: Path) -> bool:
 def _check_packages(path: Path) -> None:
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         raise ModelError(
-            f"{path} is a TensorFlow Lite model, and {missing[0]} is not installed: pip install 'autotune[tflite]'"
+            f"{path} is a TensorFlow Lite model, and {missing[0]} is not installed: pip install 'autotune-tvm[tflite]'"
         )

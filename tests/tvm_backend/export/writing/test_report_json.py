@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from tvm import relax, te
 
+from autotune.processes.messages import ExportRequest
+from autotune.storage.quantisation import Quantisation
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.writing import report_json
 from autotune.tvm_backend.export.writing.report_json import KernelLimits, KernelWork, kernel_work
@@ -41,6 +43,13 @@ class TestWhatAKernelTakesAtLeast:
         assert held.bytes == large.bytes == constant + activations
         assert (held.streamed, large.streamed) == (constant, constant + activations)
         assert (constant_bytes(dense), constant_places(dense)) == (constant, {"dense": (1,)})
+
+
+def test_it_names_the_quantised_model_which_others_can_run():
+    request = ExportRequest("/work", "0001-net", "/lib", (0,), (0,), 1, "/locks", 1e-3, 20, 8, ())
+    told = report_json.quantisation(SimpleNamespace(quantisation=Quantisation(8, 0.02, 0.5)), request)
+    assert (told["samples"], told["error"], told["model"]) == (8, 0.02, "/work/jobs/0001-net/model.onnx")
+    assert report_json.quantisation(SimpleNamespace(quantisation=None), request) is None
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from autotune.tvm_backend.export.runners import torch_runner
 from autotune.tvm_backend.models.pytorch.program import import_program, load_program, write_fixed
 
 if not (installed := importlib.util.find_spec("torch") is not None):
-    warnings.warn("NO TORCH: models of PyTorch were not tried; pip install 'autotune[torch]'", stacklevel=1)
+    warnings.warn("NO TORCH: models of PyTorch were not tried; pip install 'autotune-tvm[torch]'", stacklevel=1)
 
 
 @pytest.mark.skipif(installed, reason="torch is here")

@@ -16,7 +16,9 @@ from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, is_flatbuf
 
 installed = all(importlib.util.find_spec(name) for name in ("tflite", "ai_edge_litert"))
 if not installed:
-    warnings.warn("NO TFLITE: models of TensorFlow Lite were not tried; pip install 'autotune[tflite]'", stacklevel=1)
+    warnings.warn(
+        "NO TFLITE: models of TensorFlow Lite were not tried; pip install 'autotune-tvm[tflite]'", stacklevel=1
+    )
 
 
 def test_the_content_says_what_a_file_is(tmp_path: Path) -> None:
