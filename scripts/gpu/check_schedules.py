@@ -265,17 +265,21 @@ class Checker:
     def _mutant(self, source: str) -> str:
         """Return the source without one barrier; empty where none is in a kernel of more than a warp."""
         places = [match.start() for match in re.finditer(re.escape(BARRIER), source)]
-        needed = [place for place in places if _threads(source[:place]) > WARP]
+        needed = [place for place in places if _threads(source, place) > WARP]
         if not needed:
             return ""
         place = self.random.choice(needed)
         return source[:place] + source[place + len(BARRIER) :]
 
 
-def _threads(before: str) -> int:
-    """The threads of a block of the last kernel that begins in a part of a source; without bounds it has one."""
-    bounds = re.search(r"__launch_bounds__\((\d+)\)", before[before.rindex("__global__") :])
-    return int(bounds[1]) if bounds else 1
+def _threads(source: str, place: int) -> int:
+    """The threads of a block of the kernel in which a place of a source lies; of the largest, where it is in none.
+
+    A kernel without bounds has one thread.
+    """
+    begun = source.rfind("__global__", 0, place)
+    bounds = [int(number) for number in re.findall(r"__launch_bounds__\((\d+)\)", source[max(begun, 0) :])]
+    return max(bounds, default=1) if begun < 0 else next(iter(bounds), 1)
 
 
 def table(tallies: dict[str, Tally]) -> str:

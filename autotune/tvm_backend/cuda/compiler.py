@@ -34,6 +34,7 @@ static __device__ inline uint4 make_uint4(Half a, Half b, Half c, Half d, Half e
 """
 # Of bf16 and, as `autotune.tvm_backend.cuda.tf32` has TVM write them, of TF32.
 _OUR_FRAGMENTS = ("16, 16, 16, nv_bfloat16", "16, 16, 8, half")
+_PIPELINE = Path(__file__).with_name("pipeline.cuh")
 _FRAGMENTS = Path(__file__).with_name("fragments.cuh")
 _INSTALL = "run: pip install 'autotune[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
@@ -82,6 +83,8 @@ def _nvrtc_problem() -> str:
 
 def completed(source: str) -> str:
     """Return CUDA source as TVM generates it, with what it takes for granted, and with our fragments for some types."""
+    if "autotune::pipeline::" in source:
+        return EIGHT_HALVES + _PIPELINE.read_text() + source
     if not any(mark in source for mark in _OUR_FRAGMENTS):
         return EIGHT_HALVES + source
     return EIGHT_HALVES + _FRAGMENTS.read_text() + source.replace("nvcuda::wmma::", "autotune::wmma::")
