@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,14 @@ from cuda_stand_in import StandIn, compile_libraries  # noqa: E402
 from cuda_stand_in.on_cpu import check, image  # noqa: E402
 
 ARCH = "sm_90"
+TENSOR_CORES = {"fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "int8": "int8"}
 BARRIER = "__syncthreads();"
 WARP = 32
 RUN_LIMIT_S = 120.0
 # What a source has that uses a feature.
 FEATURES = {
     "cp.async": ("shared.global",),
-    "WMMA": ("wmma::mma_sync",),
-    "both": ("shared.global", "wmma::mma_sync"),
+    "tensor cores": ("Pipeline<",),
     "shuffles": ("__shfl_down_sync",),
     "split sums": ("c_rf_ptr",),
 }
@@ -66,18 +67,40 @@ def tasks() -> dict[str, Callable[[], Any]]:
     def tensor(name: str, *shape: int, dtype: str = "float32") -> Any:
         return te.placeholder(shape, dtype, name=name)
 
-    def product(dtype: str, rows: int = 64, terms: int = 64) -> Any:
-        a = tensor("a", rows, terms, dtype=dtype)
-        b = tensor("b", terms, 64, dtype=dtype)
-        k = te.reduce_axis((0, terms), name="k")
-        element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
-        return [a, b, topi.nn.relu(te.compute((rows, 64), element, "c"))]
+    def sums_of(dtype: str) -> str:
+        return "int32" if dtype == "int8" else "float32"
 
-    def convolution(image: str, weight: str, dtype: str = "float32") -> Any:
-        x = tensor("x", *({"N": 1, "C": 16}.get(axis, 14) for axis in image), dtype=dtype)
-        w = tensor("w", *({"O": 32, "I": 16}.get(axis, 3) for axis in weight), dtype=dtype)
-        options = {"data_layout": image, "kernel_layout": weight, "out_dtype": "float32"}
-        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, **options))]
+    def product(dtype: str, rows: int = 64, terms: int = 64, columns: int = 64) -> Any:
+        a = tensor("a", rows, terms, dtype=dtype)
+        b = tensor("b", terms, columns, dtype=dtype)
+        k = te.reduce_axis((0, terms), name="k")
+        sums = sums_of(dtype)
+        element = lambda i, j: te.sum(a[i, k].astype(sums) * b[k, j].astype(sums), k)  # noqa: E731
+        return [a, b, topi.nn.relu(te.compute((rows, columns), element, "c"))]
+
+    def attention(dtype: str) -> Any:
+        """The products of two heads, with queries and keys as they lie after a projection."""
+        q, k = (tensor(name, 2, 33, 2, 32, dtype=dtype) for name in "qk")
+        d = te.reduce_axis((0, 32), name="d")
+        element = lambda n, h, i, j: te.sum(q[n, i, h, d].astype("float32") * k[n, j, h, d].astype("float32"), d)  # noqa: E731
+        scores = te.compute((2, 2, 33, 33), element, "scores")
+        return [q, k, te.compute((2, 2, 33, 33), lambda *i: (scores[i] * 0.125).astype(dtype), "scaled")]
+
+    def gated(dtype: str) -> Any:
+        """What follows a product reads it twice, and a vector."""
+        a, b, bias = tensor("a", 48, 40, dtype=dtype), tensor("b", 40, 72, dtype=dtype), tensor("bias", 72, dtype=dtype)
+        k = te.reduce_axis((0, 40), name="k")
+        element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
+        total = topi.add(topi.cast(te.compute((48, 72), element, "c"), dtype), bias)
+        return [a, b, bias, topi.multiply(total, topi.sigmoid(total))]
+
+    def convolution(
+        image: str, weight: str, dtype: str = "float32", channels: int = 16, window: int = 3, stride: int = 1
+    ) -> Any:
+        x = tensor("x", *({"N": 2, "C": channels}.get(axis, 14) for axis in image), dtype=dtype)
+        w = tensor("w", *({"O": 32, "I": channels}.get(axis, window) for axis in weight), dtype=dtype)
+        options = {"data_layout": image, "kernel_layout": weight, "out_dtype": sums_of(dtype)}
+        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, stride, window // 2, 1, **options))]
 
     def depthwise() -> Any:
         x = tensor("x", 1, 32, 14, 14)
@@ -104,17 +127,24 @@ def tasks() -> dict[str, Callable[[], Any]]:
 
     return {
         "product_fp32": lambda: product("float32"),
-        "product_fp16": lambda: product("float16"),
         "few_rows_fp32": lambda: product("float32", 16, 512),  # some schedules split the sum among blocks
-        "few_rows_fp16": lambda: product("float16", 16, 512),
-        "product_tf32": lambda: product("float32"),
-        "few_rows_tf32": lambda: product("float32", 16, 512),
-        "product_bf16": lambda: product("bfloat16"),
-        "few_rows_bf16": lambda: product("bfloat16", 16, 512),
         "convolution": lambda: convolution("NCHW", "OIHW"),
-        "convolution_fp16": lambda: convolution("NHWC", "OHWI", "float16"),
-        "convolution_tf32": lambda: convolution("NHWC", "OHWI"),
-        "convolution_bf16": lambda: convolution("NHWC", "OHWI", "bfloat16"),
+        **{
+            f"{kind}_{name}": partial(make, dtype)
+            for name, dtype in TENSOR_CORES.items()
+            for kind, make in {
+                "product": product,
+                "few_rows": lambda dtype: product(dtype, 16, 512),
+                "odd": lambda dtype: product(dtype, 70, 51, 45),  # no two elements of a row lie at a multiple of 4 bytes
+                "wide": lambda dtype: product(dtype, 160, 96, 136),
+                "attention": attention,
+                "gated": gated,
+                "convolution": lambda dtype: convolution("NHWC", "OHWI", dtype),
+                "first": lambda dtype: convolution("NHWC", "OHWI", dtype, 3, 7, 2),  # of three colours
+                "strides": lambda dtype: convolution("NHWC", "OHWI", dtype, 24, 1, 2),
+            }.items()
+            if name != "int8" or kind not in ("attention", "gated")
+        },
         "depthwise": depthwise,
         "softmax": softmax,
         "layer_norm": layer_norm,
@@ -158,14 +188,14 @@ def program_of(kind: str) -> Any:
 
     function = te.create_prim_func(tasks()[kind]()).with_attr("global_symbol", "main")
     program = tvm.IRModule({"main": function})
-    return tf32.allow(program) if kind.endswith(tf32.TF32.mark) else program
+    return tf32.allow(program) if kind.endswith("_tf32") else program
 
 
 def mark_of(kind: str) -> str:
-    """What the traces of those schedules have that matter: of a kind in TF32 or bf16, only those on tensor cores."""
-    from autotune.tvm_backend.cuda import wmma
+    """What the traces of those schedules have that matter: of a kind for tensor cores, only those that use them."""
+    from autotune.tvm_backend.cuda import pipeline
 
-    return next((item.mark for item in (wmma.TF32, wmma.BF16) if kind.endswith(item.mark)), "")
+    return pipeline.PREFIX if kind.rpartition("_")[2] in TENSOR_CORES else ""
 
 
 def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:

@@ -154,18 +154,27 @@ struct Tile {
     }
   }
 
-  /* Loads the registers of 16 rows (or columns) for one instruction: of the four parts, the second is beside the first
-   * along the rows, or along the terms. */
+  /* Where a lane begins to read, in bytes, what lies from a row (or column) on. Of the four parts of a fragment, the
+   * second is beside the first along the rows, or along the terms. What is later along a line is found by `^`. */
   template <bool ROWS_FIRST>
-  static __device__ __forceinline__ void load(unsigned (&x)[4], unsigned tile, int side, int step) {
+  static __device__ __forceinline__ int begin(int side) {
     int part = lane() / 8, below = ROWS_FIRST ? part % 2 : part / 2, beside = ROWS_FIRST ? part / 2 : part % 2;
+    if (BY_TERMS) return place(side + below * 8 + lane() % 8, beside);
+    if (SIZE == 2) return place(beside * 8 + lane() % 8, side / 8 + below);
+    return place(lane() % 4, side / 4 + lane() / 16) + lane() / 4 % 4 * 4;
+  }
+
+  /* Loads the registers of a fragment of 16 rows (or columns) for one instruction. */
+  template <bool ROWS_FIRST>
+  static __device__ __forceinline__ void load(unsigned (&x)[4], unsigned tile, int begin, int fragment, int step) {
+    constexpr int LINE = PIECES * PIECE;
     if constexpr (BY_TERMS) {
-      unsigned at = tile + place(side + below * 8 + lane() % 8, step * 2 + beside);
+      unsigned at = tile + (begin ^ step * INSTRUCTION) + fragment * ROWS * LINE;
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                    : "r"(at));
     } else if constexpr (SIZE == 2) {
-      unsigned at = tile + place(step * 16 + beside * 8 + lane() % 8, side / 8 + below);
+      unsigned at = tile + (begin ^ fragment * ROWS * SIZE) + step * INSTRUCTION / SIZE * LINE;
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                    : "r"(at));
@@ -173,10 +182,9 @@ struct Tile {
       static_assert(SIZE == 4, "bytes lie by terms");
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        int row = side + (ROWS_FIRST ? i % 2 : i / 2) * 8 + lane() / 4;
-        int term = step * 8 + (ROWS_FIRST ? i / 2 : i % 2) * 4 + lane() % 4;
-        unsigned at = tile + place(term, row / 4) + row % 4 * 4;
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x[i]) : "r"(at));
+        int below = ROWS_FIRST ? i % 2 : i / 2, beside = ROWS_FIRST ? i / 2 : i % 2;
+        int along = (fragment * ROWS + below * 8) * SIZE, lines = step * INSTRUCTION / SIZE + beside * 4;
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x[i]) : "r"(tile + (begin ^ along) + lines * LINE));
       }
     }
 #pragma unroll
@@ -233,11 +241,12 @@ struct Pipeline {
     unsigned a[OF_A][4], b[OF_B][4];
 
     __device__ __forceinline__ void load(unsigned stage, int step) {
-      int down = warp() / WARPS_ACROSS_ * DOWN, across = warp() % WARPS_ACROSS_ * ACROSS;
+      int begin_a = A::template begin<true>(warp() / WARPS_ACROSS_ * DOWN);
+      int begin_b = B::template begin<false>(warp() % WARPS_ACROSS_ * ACROSS);
 #pragma unroll
-      for (int i = 0; i < OF_A; ++i) A::template load<true>(a[i], stage, down + i * ROWS, step);
+      for (int i = 0; i < OF_A; ++i) A::template load<true>(a[i], stage, begin_a, i, step);
 #pragma unroll
-      for (int i = 0; i < OF_B; ++i) B::template load<false>(b[i], stage + A::BYTES, across + i * ROWS, step);
+      for (int i = 0; i < OF_B; ++i) B::template load<false>(b[i], stage + A::BYTES, begin_b, i, step);
     }
   };
 

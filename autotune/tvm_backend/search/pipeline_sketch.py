@@ -228,16 +228,16 @@ def _take(schedule: Schedule, stored: BlockRV, last: BlockRV | None, thread: Loo
         if scope == SHARED:
             schedule.annotate(copied, RESULTS, width)
         else:
-            _vectorize(schedule, copied, width)
+            _together(schedule, copied, width, schedule.vectorize)
     if last is not None:
-        schedule.unroll(schedule.get_loops(last)[-1])
+        _together(schedule, last, width, schedule.unroll)
 
 
-def _vectorize(schedule: Schedule, copied: BlockRV, width: int) -> None:
-    """Read elements together that lie together."""
-    innermost = schedule.get_loops(copied)[-1]
+def _together(schedule: Schedule, block: BlockRV, width: int, do: Callable[[LoopRV], None]) -> None:
+    """Do something to the loop over results that a thread stores together, where a block is in it."""
+    innermost = schedule.get_loops(block)[-1]
     if int(schedule.get(innermost).extent) == width > 1 and schedule.get(innermost).thread_binding is None:
-        schedule.vectorize(innermost)
+        do(innermost)
 
 
 def _share(schedule: Schedule, block: BlockRV, threads: object) -> None:
