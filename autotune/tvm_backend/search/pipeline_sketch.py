@@ -62,8 +62,7 @@ def pipelined(schedule: Schedule, block: BlockRV, elements: Elements) -> Schedul
     Args:
         elements: The names of the types that they may multiply.
     """
-    element = element_of(schedule.get(block))
-    if element is not None and element.name not in elements:
+    if not any(int(item.iter_type) != 0 for item in schedule.get(block).iter_vars):
         return None
     copy = schedule.copy()
     try:
@@ -231,6 +230,7 @@ def _take(schedule: Schedule, stored: BlockRV, last: BlockRV | None, thread: Loo
             _together(schedule, copied, width, schedule.vectorize)
     if last is not None:
         _together(schedule, last, width, schedule.unroll)
+        schedule.annotate(last, "meta_schedule.inline_rule", "disable")
 
 
 def _together(schedule: Schedule, block: BlockRV, width: int, do: Callable[[LoopRV], None]) -> None:
