@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from autotune.api.libraries import Choice, SoughtModel, choose
+from autotune.api.libraries import ChosenLibrary, SoughtModel, choose
 from autotune.errors import AutotuneError, BadInput, BadState, one_line
 from autotune.storage.model_digest import ModelDigest, digest_of, digest_of_bytes
 from autotune.tvm_backend.export.folder import read_report
@@ -114,7 +114,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._folder: Path | None = None
         if not isinstance(path_or_bytes, bytes) and os.path.isdir(path_or_bytes):
             self._folder = Path(path_or_bytes)
-            self._choice = Choice(self._folder, read_report(self._folder), f"the library in {path_or_bytes}")
+            self._choice = ChosenLibrary(self._folder, read_report(self._folder), f"the library in {path_or_bytes}")
             self._load(_threads(sess_options))
             return
         self._choice = _chosen(path_or_bytes, sess_options, providers)
@@ -122,7 +122,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             try:
                 self._load(0)
             except AutotuneError as error:
-                self._choice = Choice(None, {}, str(error))
+                self._choice = ChosenLibrary(None, {}, str(error))
         _say(self._shown, f"{self._shown} runs in {self.chosen}")
         if self._library is None:
             self._open()
@@ -232,7 +232,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def _leave(self, why: str) -> None:
         self._library = None
-        self._choice = Choice(None, {}, why)
+        self._choice = ChosenLibrary(None, {}, why)
         _say(f"{self._shown}: {why}", f"{self._shown} runs in {self.chosen}")
 
     def _open(self) -> None:
@@ -260,11 +260,11 @@ def _threads(options: Any) -> int:
     return 0 if options is None else int(options.intra_op_num_threads)
 
 
-def _chosen(model: str | bytes | os.PathLike[str], options: Any, providers: Sequence[Any] | None) -> Choice:
+def _chosen(model: str | bytes | os.PathLike[str], options: Any, providers: Sequence[Any] | None) -> ChosenLibrary:
     """Choose the library for a model, if nothing that was asked for needs ONNX Runtime."""
     why = _needs_onnxruntime(options, providers)
     if why:
-        return Choice(None, {}, why)
+        return ChosenLibrary(None, {}, why)
     if isinstance(model, bytes):
         by_content = SoughtModel(len(model), _only_inline(lambda weights: digest_of_bytes(model)), None)
         return choose(by_content, _threads(options))
@@ -272,7 +272,7 @@ def _chosen(model: str | bytes | os.PathLike[str], options: Any, providers: Sequ
     try:
         size = path.stat().st_size
     except OSError as error:
-        return Choice(None, {}, error.strerror or "it cannot be read")
+        return ChosenLibrary(None, {}, error.strerror or "it cannot be read")
     return choose(SoughtModel(size, lambda weights: digest_of(path, weights), path.parent), _threads(options))
 
 

@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +17,11 @@ from autotune.errors import BoardProblem
 from autotune.machine import boards
 from autotune.machine.boards import BoardCounts
 
+from .waiting import until
+
 BOARD_SERVER = str(Path(__file__).parents[1] / "autotune" / "tvm_backend" / "board_server.py")
 KEY = "box"
 TARGET = '{"kind": "llvm", "mtriple": "x86_64-linux-gnu", "num-cores": 1}'
-_LIMIT_S = 60.0
 
 
 def free_port() -> int:
@@ -51,7 +50,7 @@ class Lab:
 
     def start_tracker(self) -> None:
         self.tracker = self._start("-m", "tvm.exec.rpc_tracker", "--host", "127.0.0.1", *self._ports(self.port))
-        wait_until(self._answers)
+        until(self._answers)
 
     def kill_tracker(self) -> None:
         if self.tracker is not None:
@@ -71,7 +70,7 @@ class Lab:
 
     def await_boards(self, count: int) -> None:
         """Wait until the tracker has so many free boards."""
-        wait_until(lambda: self.counts().free >= count)
+        until(lambda: self.counts().free >= count)
 
     def counts(self) -> BoardCounts:
         return boards.counts(self.board())
@@ -87,7 +86,7 @@ class Lab:
             _kill(server)
             self.servers.remove(server)
         if self.tracker is not None:
-            wait_until(lambda: self.counts().known <= len(self.servers))
+            until(lambda: self.counts().known <= len(self.servers))
 
     def stop(self, server: subprocess.Popen[bytes]) -> None:
         """Stop a server and all that it has started, as a machine that hangs does."""
@@ -117,10 +116,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while not done():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

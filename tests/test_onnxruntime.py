@@ -17,8 +17,8 @@ import pytest
 import autotune.onnxruntime as door
 from autotune.errors import BadInput, BadState
 from autotune.onnxruntime import InferenceSession, SessionOptions
+from autotune.storage.export_registry import register, registered
 from autotune.storage.model_digest import digest_of
-from autotune.storage.registry import register, registered
 
 from .exported_library import BY_LIBRARY, BY_MODEL, write_library, write_model, write_report
 

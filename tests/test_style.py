@@ -1,8 +1,9 @@
-"""Rules of style that no linter has: one assignment a line, and variables that say what they hold."""
+"""Rules of style that no linter has: names that say one thing, one assignment a line, and files of one concept."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "autotune"
 VAGUE = {"at", "each", "found", "it", "known", "parts"}  # `at` as a field is a moment, in files too
+MAX_LINES = 400  # of a file
+# A command is called as on the command line, and each importer reads what it calls a program.
+NAMED_BY_RULE = ("commands/*.py", "tvm_backend/models/*/program.py")
 SOURCES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 
 
@@ -49,3 +53,20 @@ def test_no_variable_has_a_name_that_says_nothing(name: str) -> None:
 
 def test_a_line_assigns_one_value() -> None:
     assert not where([(path, n.lineno) for path, tree in SOURCES.items() for n in ast.walk(tree) if is_packed(n)])
+
+
+def test_no_two_files_have_the_same_name() -> None:
+    ruled = {path for pattern in NAMED_BY_RULE for path in PACKAGE.glob(pattern)}
+    names = Counter(path.name for path in SOURCES if path not in ruled and path.name != "__init__.py")
+    assert not [name for name, count in names.items() if count > 1]
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    classes = [node.name for tree in SOURCES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert not [name for name, count in Counter(classes).items() if count > 1 and not name.startswith("_")]
+
+
+def test_no_file_is_longer_than_a_reader_keeps_in_mind() -> None:
+    files = [*SOURCES, *Path(__file__).parent.rglob("*.py")]
+    lengths = {str(path): len(path.read_text().splitlines()) for path in files}
+    assert not {path: length for path, length in lengths.items() if length > MAX_LINES}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.api.job import Job
-from autotune.api.libraries import Choice, SoughtModel, choose
+from autotune.api.libraries import ChosenLibrary, SoughtModel, choose
 from autotune.api.queue import SubmitKeywords, jobs, submit_program
 from autotune.errors import AutotuneError, BadInput, MachineProblem, one_line
 from autotune.storage.job_files import read_spec
@@ -72,7 +72,7 @@ class Compiled:
         """Run a library, until one of the weights of its program is changed in place."""
         import torch
 
-        from autotune.api.programs import weights_of
+        from autotune.api.program_digest import weights_of
 
         self._library = library
         self._weights = [_Weight.of(tensor) for tensor in weights_of(program)]
@@ -186,7 +186,7 @@ class _Deferred:
     def __call__(self, *given: Any) -> Any:
         import torch
 
-        from autotune.api.programs import GraphModule
+        from autotune.api.program_digest import GraphModule
 
         weights = [item for item, static in zip(given, self._static, strict=True) if static]
         inputs = [item for item, static in zip(given, self._static, strict=True) if not static]
@@ -205,7 +205,7 @@ class _Deferred:
 def _compiled(module: Any, name: str, inputs: tuple[Any, ...], threads: int, submit: SubmitKeywords | None) -> Compiled:
     import torch
 
-    from autotune.api.programs import program_digest
+    from autotune.api.program_digest import program_digest
 
     try:
         with torch.no_grad():
@@ -223,7 +223,7 @@ def _compiled(module: Any, name: str, inputs: tuple[Any, ...], threads: int, sub
     return _with_library(module, program, choice)
 
 
-def _with_library(module: Any, program: Any, choice: Choice) -> Compiled:
+def _with_library(module: Any, program: Any, choice: ChosenLibrary) -> Compiled:
     assert choice.folder is not None
     try:
         library = load(choice.folder / LIBRARY, choice.report, int(choice.report["threads"]))

@@ -18,10 +18,10 @@ from autotune.errors import AutotuneError, InvalidData
 from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.ownership import intruder
 from autotune.schema import convert, whole_number
+from autotune.storage.export_registry import registered
 from autotune.storage.model_digest import ModelDigest
-from autotune.storage.registry import registered
 from autotune.tvm_backend.export.folder import read_report
-from autotune.tvm_backend.export.loadable import REPORT, Compiled
+from autotune.tvm_backend.export.loadable import REPORT, CompiledFor
 from autotune.tvm_backend.export.writing.files import LIBRARY
 
 _MAX_FOLDERS = 1000  # beside a model that are looked at
@@ -41,7 +41,7 @@ class Origin:
         exported_at: When, in epoch seconds.
     """
 
-    target: Compiled
+    target: CompiledFor
     threads: Annotated[int, whole_number(1)]
     digest: ModelDigest | None = None
     cpu: str | None = None
@@ -51,7 +51,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenLibrary:
     """The library that was chosen for a model, or why there is none.
 
     Attributes:
@@ -80,7 +80,7 @@ class SoughtModel:
     beside: Path | None
 
 
-def choose(model: SoughtModel, threads: int) -> Choice:
+def choose(model: SoughtModel, threads: int) -> ChosenLibrary:
     """Choose the library for a model.
 
     Args:
@@ -89,15 +89,15 @@ def choose(model: SoughtModel, threads: int) -> Choice:
     """
     made = list(_made_of(model))
     if not made:
-        return Choice(None, {}, "no library was exported for it")
+        return ChosenLibrary(None, {}, "no library was exported for it")
     faults = [fault(folder, origin, threads) for folder, _, origin in made]
     fitting = [item for item, why in zip(made, faults, strict=True) if not why]
     if not fitting:
-        return Choice(None, {}, f"the library in {made[0][0]} is not used: {faults[0]}")
+        return ChosenLibrary(None, {}, f"the library in {made[0][0]} is not used: {faults[0]}")
     folder, report, origin = max(fitting, key=lambda item: (item[2].threads, item[2].exported_at))
     precision = "" if origin.precision == "fp32" else f"in {origin.precision}, "
     plural = "" if origin.threads == 1 else "s"
-    return Choice(folder, report, f"the library in {folder} ({precision}{origin.threads} thread{plural})")
+    return ChosenLibrary(folder, report, f"the library in {folder} ({precision}{origin.threads} thread{plural})")
 
 
 def fault(folder: Path, origin: Origin, threads: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.command_jobs import t4
 from autotune.command_jobs.combinations import Combinations
-from autotune.command_jobs.command import Command
+from autotune.command_jobs.command_template import Command
 from autotune.command_jobs.definition import Definition, Values
 from autotune.command_jobs.space_copy import read_snapshot
 from autotune.command_jobs.trial import variables

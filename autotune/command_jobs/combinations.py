@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.command_jobs.command import Value
+from autotune.command_jobs.command_template import Value
 from autotune.command_jobs.definition import Definition, Values
-from autotune.command_jobs.expressions import Expression
+from autotune.command_jobs.parameter_expressions import Expression
 from autotune.errors import InvalidData
 from autotune.strategies.restricted import RestrictedSpace, Table
 from autotune.strategies.space import Configuration, Indices, Knob

@@ -18,8 +18,8 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from autotune import schema
-from autotune.command_jobs.command import Command, Value, Written, check_placeholders, is_text
-from autotune.command_jobs.expressions import Expression
+from autotune.command_jobs.command_template import Command, Value, Written, check_placeholders, is_text
+from autotune.command_jobs.parameter_expressions import Expression
 from autotune.errors import InvalidData, one_line
 from autotune.metric import Metric
 from autotune.schema import at_least, titled, whole_number

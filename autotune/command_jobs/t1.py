@@ -2,7 +2,7 @@
 
 (KernelTuner/kernel_tuner, schema/T1/1.0.0.) It writes values and conditions as expressions of Python. Of values these
 are taken: literals, `range`, `list` of one, sums of lists, and `[... for name in ...]` with arithmetic on the name.
-Conditions are those of `expressions.py`. Everything else is refused by name, and nothing is evaluated by Python.
+Conditions are those of `parameter_expressions.py`. Everything else is refused by name, and Python evaluates nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from autotune import schema
-from autotune.command_jobs.expressions import Expression, parsed
+from autotune.command_jobs.parameter_expressions import Expression, parsed
 from autotune.errors import InvalidData
 
 __all__ = ["configuration_space"]

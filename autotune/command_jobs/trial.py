@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.command_jobs.command import PREFIX, Value, text_of
+from autotune.command_jobs.command_template import PREFIX, Value, text_of
 from autotune.command_jobs.definition import Definition, Values
 from autotune.errors import CommandMissing, InvalidData, StageTimeout, WorkerError, WrongResult
 from autotune.processes.keeper import CommandLimits, Finished, Keeper

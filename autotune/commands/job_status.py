@@ -17,7 +17,7 @@ from autotune.reasons import sentence
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.daemon_info import CPUS_APART, DaemonInfo, running_daemon
-from autotune.storage.exploration import read_choice
+from autotune.storage.exploration_files import read_choice
 from autotune.storage.formats import ENDED, JobSpec, JobState, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import Service, state_of

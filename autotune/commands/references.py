@@ -61,7 +61,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Limit:
+class KernelLimit:
     """What a machine allows a kernel: the microseconds that a call takes at least, and what allows no less."""
 
     us: float
@@ -107,10 +107,10 @@ class References:
         untuned = {} if self.untuned_ms is None else {"untuned": self.untuned_ms}
         return {"exported library": self.tuned_ms, **self.others_ms, **untuned}
 
-    def limits_of_tasks(self) -> dict[str, Limit]:
+    def limits_of_tasks(self) -> dict[str, KernelLimit]:
         """Return what the machine allows each task, by its name; only those that were measured have one."""
         measured = [item for item in self.kernels if item.task is not None and item.least_us]
-        return {str(item.task): Limit((item.least_us or 0.0) / item.calls, item.bound or "") for item in measured}
+        return {str(item.task): KernelLimit((item.least_us or 0.0) / item.calls, item.bound or "") for item in measured}
 
     def activations_text(self) -> str:
         """Return a sentence about the memory of activations, with a space before it; empty where it is not known."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.commands import job_status
 from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
-from autotune.commands.references import Limit, title
+from autotune.commands.references import KernelLimit, title
 from autotune.errors import one_line
 from autotune.plans.exploration import decision
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
@@ -234,7 +234,7 @@ def times(jobs: Sequence[Times]) -> Table:
     return table
 
 
-def tasks(job: JobStatus, verbose: bool = False, limits: Mapping[str, Limit] | None = None) -> RenderableType:
+def tasks(job: JobStatus, verbose: bool = False, limits: Mapping[str, KernelLimit] | None = None) -> RenderableType:
     """Return the table of a job's tasks, for `status JOB`.
 
     Args:

@@ -15,7 +15,7 @@ import typer
 from autotune.commands import job_status, references, render, wall_time
 from autotune.commands.job_status import JobStatus, to_json
 from autotune.commands.jobs import no_jobs, select
-from autotune.commands.references import Limit
+from autotune.commands.references import KernelLimit
 from autotune.commands.report import history
 from autotune.commands.report.history import History, LatencyPoint, outlook
 from autotune.commands.terminal import AnyJobs, Json, say, show, tell, workspace_of
@@ -103,7 +103,7 @@ class Screen:
         return ["", ahead.says] if ahead is not None and ahead.says else []
 
 
-def _limits(paths: JobPaths) -> dict[str, Limit]:
+def _limits(paths: JobPaths) -> dict[str, KernelLimit]:
     """Return what the machine allows each task, by its name, as the last export of a job measured."""
     try:
         exported = references.recall(paths)

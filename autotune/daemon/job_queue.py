@@ -49,7 +49,7 @@ SOMETHING = Change(any=True)
 
 
 @dataclass(frozen=True)
-class Block:
+class Obstacle:
     """Why this machine cannot work for a job as it is set up now.
 
     Attributes:
@@ -86,7 +86,7 @@ class _SubmissionOrder:
             self._latest = job
 
 
-class Archive(dict[int, "ArchivedJob"]):
+class EndedJobs(dict[int, "ArchivedJob"]):
     """The little that is kept of the jobs that have ended, by id."""
 
     def put(self, job: QueuedJob) -> None:
@@ -137,9 +137,9 @@ class JobQueue:
     config: Config
     clock: DaemonClock
     jobs: dict[int, QueuedJob] = field(default_factory=dict)
-    archive: Archive = field(default_factory=Archive)
+    archive: EndedJobs = field(default_factory=EndedJobs)
     unusable: dict[int, Reason] = field(default_factory=dict)
-    blocked: dict[int, Block] = field(default_factory=dict)
+    blocked: dict[int, Obstacle] = field(default_factory=dict)
     logs: TaskLogs = field(default_factory=TaskLogs)
     _retry_unusable_at: float = 0.0
 
@@ -258,7 +258,7 @@ class JobQueue:
             _LOG.error("blocking job %d: %s", job.id, detail)
         pause_s = _RETRY_BLOCKED_FIRST_S if before is None else _RETRY_BLOCKED_S
         tries = 1 if before is None else before.tries + 1
-        self.blocked[job.id] = Block(reason, self.clock.monotonic() + pause_s, tries)
+        self.blocked[job.id] = Obstacle(reason, self.clock.monotonic() + pause_s, tries)
 
     def unblock(self, job: QueuedJob) -> None:
         """A stage of this job has done its work."""

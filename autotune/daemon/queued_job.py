@@ -13,10 +13,10 @@ from autotune.planning.budget import ended, settled
 from autotune.planning.view import JobView, StageId, TaskView
 from autotune.plans.exploration import Choice
 from autotune.reasons import Reason
-from autotune.storage import confirmation, exploration
+from autotune.storage import confirmation, exploration_files
 from autotune.storage.atomic import stamp
 from autotune.storage.confirmation import Confirmation, read_confirmation
-from autotune.storage.exploration import read_choice, with_choice
+from autotune.storage.exploration_files import read_choice, with_choice
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State
 from autotune.storage.job_files import check_owner, read_control, read_spec, read_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -208,7 +208,7 @@ class QueuedJob:
         Raises:
             StorageError: A file could not be read or written.
         """
-        exploration.give_up(self.paths, self.spec)
+        exploration_files.give_up(self.paths, self.spec)
         self.rounds.skip(id)
         self._read_choice()
         self._view = None

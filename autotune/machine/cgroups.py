@@ -19,7 +19,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True)
-class Limit:
+class CgroupLimit:
     """A limit.
 
     Attributes:
@@ -46,7 +46,7 @@ class CgroupMount:
     controllers: frozenset[str]
 
 
-def cpu_quota(root: Path = ROOT) -> Limit | None:
+def cpu_quota(root: Path = ROOT) -> CgroupLimit | None:
     """Return the limit on the CPU time of this process's groups, in CPUs, such as 1.5; None if there is none.
 
     Args:
@@ -56,7 +56,7 @@ def cpu_quota(root: Path = ROOT) -> Limit | None:
     return min(limits, key=lambda limit: limit.amount, default=None)
 
 
-def memory_limit(root: Path = ROOT) -> Limit | None:
+def memory_limit(root: Path = ROOT) -> CgroupLimit | None:
     """Return the limit on the memory of this process's groups, in bytes; None if there is none.
 
     `memory.high` counts as a limit: the kernel slows down processes above it until they are useless.
@@ -139,33 +139,33 @@ def unescaped(path: str) -> str:
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), path)
 
 
-def _quota_v2(folder: Path) -> Limit | None:
+def _quota_v2(folder: Path) -> CgroupLimit | None:
     quota, _, period = text_of(folder / "cpu.max").strip().partition(" ")
     return _ratio(quota, period, folder / "cpu.max")
 
 
-def _quota_v1(folder: Path) -> Limit | None:
+def _quota_v1(folder: Path) -> CgroupLimit | None:
     file = folder / "cpu.cfs_quota_us"  # -1: no limit
     return _ratio(text_of(file).strip(), text_of(folder / "cpu.cfs_period_us").strip(), file)
 
 
-def _ratio(quota: str, period: str, file: Path) -> Limit | None:
+def _ratio(quota: str, period: str, file: Path) -> CgroupLimit | None:
     if not quota.isdigit() or not period.isdigit() or int(period) == 0:
         return None
-    return Limit(int(quota) / int(period), file)
+    return CgroupLimit(int(quota) / int(period), file)
 
 
-def _bytes(file: Path) -> Limit | None:
+def _bytes(file: Path) -> CgroupLimit | None:
     text = text_of(file).strip()
-    return Limit(int(text), file) if text.isdigit() and int(text) < _UNLIMITED else None
+    return CgroupLimit(int(text), file) if text.isdigit() and int(text) < _UNLIMITED else None
 
 
-def _hierarchical(file: Path) -> Limit | None:
+def _hierarchical(file: Path) -> CgroupLimit | None:
     """Return the limit of the groups that a container does not see. Version 1 reports it."""
     for line in text_of(file).splitlines():
         name, _, value = line.partition(" ")
         if name == "hierarchical_memory_limit" and value.isdigit() and int(value) < _UNLIMITED:
-            return Limit(int(value), file)
+            return CgroupLimit(int(value), file)
     return None
 
 

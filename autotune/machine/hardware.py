@@ -23,7 +23,7 @@ _ARM_NUMBERS = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
 
 
 @dataclass(frozen=True)
-class Cpu:
+class LogicalCpu:
     """A logical CPU.
 
     Attributes:
@@ -40,7 +40,7 @@ class Cpu:
 
 
 @lru_cache(maxsize=8)
-def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[Cpu, ...]:
+def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[LogicalCpu, ...]:
     """Return what the system says about some CPUs.
 
     If it says nothing, each CPU has its own core and all cores are of the same kind.
@@ -54,10 +54,10 @@ def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[Cpu, ...]:
     """
     nodes = _nodes(root)
     slow = _efficient(numbers, root)
-    return tuple(Cpu(number, _core(root, number), nodes.get(number, 0), number in slow) for number in numbers)
+    return tuple(LogicalCpu(number, _core(root, number), nodes.get(number, 0), number in slow) for number in numbers)
 
 
-def preferred(cpus: Iterable[Cpu], count: int) -> tuple[int, ...]:
+def preferred(cpus: Iterable[LogicalCpu], count: int) -> tuple[int, ...]:
     """Choose `count` of the CPUs: preferably fast ones, one on each core, on one node.
 
     Returns:
@@ -66,7 +66,7 @@ def preferred(cpus: Iterable[Cpu], count: int) -> tuple[int, ...]:
     return tuple(sorted(cpu.number for cpu in _by_preference(cpus)[:count]))
 
 
-def set_aside(cpus: Sequence[Cpu], count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def set_aside(cpus: Sequence[LogicalCpu], count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Choose the CPUs that only measurements use.
 
     If there are enough cores, each of these CPUs has its own core. Otherwise they fill whole cores. If that is not
@@ -90,7 +90,7 @@ def set_aside(cpus: Sequence[Cpu], count: int) -> tuple[tuple[int, ...], tuple[i
     return whole or tuple(sorted(cpu.number for cpu in cpus)[-count:]), ()
 
 
-def shares_core(cpus: Iterable[Cpu], others: Collection[int]) -> tuple[int, ...]:
+def shares_core(cpus: Iterable[LogicalCpu], others: Collection[int]) -> tuple[int, ...]:
     """Return the numbers of those CPUs that share a core with one of `others`, ascending."""
     wanted = set(others)
     return tuple(sorted(cpu.number for cpu in cpus if wanted & (set(cpu.core) - {cpu.number})))
@@ -107,19 +107,19 @@ def parse_list(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _by_preference(cpus: Iterable[Cpu]) -> list[Cpu]:
+def _by_preference(cpus: Iterable[LogicalCpu]) -> list[LogicalCpu]:
     cpus = list(cpus)
     members = {cpu.number for cpu in cpus}
     size = {node: sum(cpu.node == node for cpu in cpus) for node in {cpu.node for cpu in cpus}}
 
-    def key(cpu: Cpu) -> tuple[object, ...]:
+    def key(cpu: LogicalCpu) -> tuple[object, ...]:
         thread = sum(other < cpu.number for other in cpu.core if other in members)
         return cpu.efficient, thread, -size[cpu.node], cpu.node, cpu.number
 
     return sorted(cpus, key=key)
 
 
-def _cores(cpus: Sequence[Cpu]) -> list[tuple[int, ...]]:
+def _cores(cpus: Sequence[LogicalCpu]) -> list[tuple[int, ...]]:
     """Return the cores as tuples of CPUs in order of preference: fast ones first, on the node with the most CPUs.
 
     Of equal cores the last comes first, because the first ones handle interrupts.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.machine.cgroups import cpu_quota, memory_limit, text_of
-from autotune.machine.hardware import Cpu, allowed_cpus, shares_core, topology
+from autotune.machine.hardware import LogicalCpu, allowed_cpus, shares_core, topology
 from autotune.machine.leases import private_reason
 
 ROOT = Path("/")
@@ -61,7 +61,7 @@ class Survey:
         return [remark for look in looks for remark in look()]
 
     @property
-    def _cpus(self) -> tuple[Cpu, ...]:
+    def _cpus(self) -> tuple[LogicalCpu, ...]:
         return topology(tuple(sorted({*self.shared, *self.measured})), self.root)
 
     def _locks(self) -> Iterator[Remark]:

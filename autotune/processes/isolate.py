@@ -25,8 +25,8 @@ from typing import Any, Literal, TypeVar
 
 from autotune.errors import CommandMissing, MachineProblem, ProcessRefused, StageTimeout, WorkerError, WrongResult
 from autotune.processes.interrupts import signal_name
-from autotune.processes.memory import Memory
-from autotune.processes.messages import MessageReader, encode
+from autotune.processes.memory import ProcessMemory
+from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 
 _ADVICE = {
@@ -115,7 +115,7 @@ class _Child:
     results: MessageReader
     stderr: int
     pidfd: int | None
-    memory: Memory
+    memory: ProcessMemory
     ended: bool = False
     _received: deque[dict[str, Any]] = field(default_factory=deque)
     _stderr_tail: bytes = b""
@@ -297,7 +297,7 @@ def _fork(items: Sequence[T], prepare: Callable[[], Callable[[T], Any]]) -> _Chi
     if pid:
         os.close(results_writer)
         os.close(stderr_writer)
-        return _Child(pid, MessageReader(results), stderr, _pidfd(pid), Memory.here())
+        return _Child(pid, MessageReader(results), stderr, _pidfd(pid), ProcessMemory.here())
     try:
         os.setpgid(0, 0)
         die_with_parent(parent)

@@ -26,7 +26,7 @@ import psutil
 from autotune.errors import WorkerCrashed
 from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent, fork, is_refusal, refused
-from autotune.processes.messages import MessageReader, encode
+from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 
 __all__ = ["CommandLimits", "Finished", "Keeper"]

@@ -84,7 +84,7 @@ def _below(hard: int, limit: int) -> int:
 
 
 @dataclass(frozen=True)
-class Memory:
+class ProcessMemory:
     """The memory of a process, in bytes.
 
     Attributes:
@@ -96,7 +96,7 @@ class Memory:
     room: int | None
 
     @classmethod
-    def here(cls) -> Memory:
+    def here(cls) -> ProcessMemory:
         """Return the memory of this process now."""
         limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
         if limit == resource.RLIM_INFINITY:

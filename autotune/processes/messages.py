@@ -14,9 +14,6 @@ version: one starts the other.
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -24,6 +21,7 @@ from autotune.device_settings import BoardSettings
 from autotune.metric import Metric
 from autotune.options import Activations, AskedPrecision, Constant, InputSpec, Precision
 from autotune.plans.plan import NOTHING, Plan
+from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.formats import (
@@ -39,42 +37,6 @@ from autotune.storage.formats import (
 )
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.quantisation import Quantisation
-
-_CHUNK_BYTES = 65536
-
-
-def encode(message: Mapping[str, Any]) -> bytes:
-    """Return a message as the line that `write_all` is to write.
-
-    Raises:
-        TypeError, ValueError: The message is not JSON.
-    """
-    return json.dumps(message).encode() + b"\n"
-
-
-class MessageReader:
-    """Reads messages from a pipe. The end of the stream is `ended`; a message torn by it is dropped."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.ended = False
-        self._buffer = b""
-
-    def receive(self) -> list[dict[str, Any]]:
-        """Read once, and return the messages that are complete now: none, one or several.
-
-        Waits only if there is nothing to read: after a `select` it does not.
-        """
-        chunk = os.read(self.descriptor, _CHUNK_BYTES)
-        self.ended = not chunk
-        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Wait for messages, one by one, until the stream ends."""
-        while not self.ended:
-            yield from self.receive()
-
 
 StageOutcome = Literal["done", "failed", "busy", "blocked", "unfit", "crashed", "timeout", "lost", "device-lost"]
 

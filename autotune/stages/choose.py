@@ -18,7 +18,7 @@ from autotune.plans.plan import Plan
 from autotune.stages import compile
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.exploration import read_alternatives, read_choice, with_choice
+from autotune.storage.exploration_files import read_alternatives, read_choice, with_choice
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_stage
 from autotune.tvm_backend.types import IRModule
@@ -101,7 +101,7 @@ def _best(
     stage: Stage, alternatives: Alternatives, times: Mapping[str, float], passed: int
 ) -> tuple[Plan, dict[str, int], dict[str, int]]:
     """Return the fastest plan that the model can be prepared by, how often it has each task, and its contenders."""
-    from autotune.plans.choose import choose, contenders
+    from autotune.plans.kernel_selection import choose, contenders
 
     untuned = {task.hash for task in stage.spec.tasks if not task.tunable}
     nearly = _FASTER[0 if passed < len(_FASTER) else 1]

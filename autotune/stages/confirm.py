@@ -15,7 +15,7 @@ from autotune.stages.compile import CompiledModel, CompiledModels, compiled, is_
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
-from autotune.storage.exploration import with_choice
+from autotune.storage.exploration_files import with_choice
 
 # In how many processes the library is timed: to tell how long it takes, and to end a job.
 _PROCESSES = 3

@@ -15,10 +15,10 @@ from autotune.devices import Device
 from autotune.errors import DamagedFile
 from autotune.processes.messages import RunStage
 from autotune.storage import atomic, formats
-from autotune.storage.formats import Candidate, Failure, JobSpec, Kind, Quarantined, StageFile, TaskSpec
+from autotune.storage.formats import Candidate, Failure, JobSpec, Kind, StageFile, TaskSpec
 from autotune.storage.job_files import make_folder, read_spec, read_stage
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.quarantine import Quarantine
+from autotune.storage.quarantine import Quarantine, Quarantined
 from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.types import IRModule, Target

@@ -16,7 +16,7 @@ from autotune.plans.exploration import Choice
 from autotune.plans.plan import Plan
 from autotune.stages.stage import Stage
 from autotune.storage import formats
-from autotune.storage.exploration import plan_as_submitted, read_choice, with_choice
+from autotune.storage.exploration_files import plan_as_submitted, read_choice, with_choice
 
 # The names of plans that the chosen one is compared with: as submitted, and with small kernels beside each other.
 SUBMITTED = "submitted"

@@ -79,7 +79,7 @@ class TvmBench(Bench):
         return proposals.propose(self.stage, pending, excluded)
 
     def builder(self) -> Callable[[Candidate], str]:
-        from autotune.tvm_backend.kernels.compile import build_candidate
+        from autotune.tvm_backend.kernels.shared_library import build_candidate
 
         stage = self.stage
 
@@ -112,14 +112,14 @@ class TvmBench(Bench):
         return self.stage.config.measure.threads or len(self.stage.cpus)
 
     def compile_model(self, library: Path, plan: Plan | None = None) -> None:
-        from autotune.tvm_backend.export.timing.whole_model import compile_early
+        from autotune.tvm_backend.export.timing.early_timing import compile_early
 
         stage = self.stage
         graph = stage.config.export.cuda_graph
         compile_early(stage.workspace, stage.paths, stage.spec, library, cuda_graph=graph, plan=plan)
 
     def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
-        from autotune.tvm_backend.export.timing.whole_model import EarlyTiming, time_early
+        from autotune.tvm_backend.export.timing.early_timing import EarlyTiming, time_early
 
         self.take()
         stage = self.stage
@@ -128,7 +128,7 @@ class TvmBench(Bench):
         return times
 
     def compare_models(self, libraries: Sequence[Path], reference: Path) -> list[list[float]]:
-        from autotune.tvm_backend.export.timing.whole_model import compare_early
+        from autotune.tvm_backend.export.timing.early_timing import compare_early
 
         self.take()
         return compare_early(self.stage.paths, self.stage.spec, libraries, reference, self._threads)

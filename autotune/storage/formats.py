@@ -311,22 +311,6 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Quarantined:
-    """One line of the quarantine: a candidate that no job of this workspace proposes, builds or runs again.
-
-    `board` names the boards that it did harm on, as in `JobSpec`. Jobs for other devices may run it.
-    """
-
-    hash: str
-    target: dict[str, Any]
-    task: str
-    failure: Failure
-    job: str
-    at: float
-    board: str = ""
-
-
-@dataclass(frozen=True)
 class QuietTimes:
     """What the sentinel of measurements took, in microseconds, while a machine with this CPU was quiet."""
 

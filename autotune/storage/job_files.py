@@ -25,7 +25,7 @@ from autotune.regular_file import open_regular
 from autotune.settings import TARGET_KINDS
 from autotune.storage import formats, locks
 from autotune.storage.atomic import sync_folder
-from autotune.storage.exploration import read_choice, with_choice
+from autotune.storage.exploration_files import read_choice, with_choice
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import JOB, is_sealed, seal

@@ -39,7 +39,7 @@ WORKSPACE/
     quarantine.jsonl               candidates that crashed, hung, ran out of memory or computed wrong results
     daemon.log, worker-KIND.log    text for people; with .1 at the end what was there before
 ~/.local/state/autotune/seal.key   this user's key; see `seals.py`
-~/.local/share/autotune/libraries/ where this user's registered exports are; see `registry.py`
+~/.local/share/autotune/libraries/ where this user's registered exports are; see `export_registry.py`
 """
 
 from __future__ import annotations

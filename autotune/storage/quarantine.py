@@ -8,14 +8,32 @@ already. Boards have one of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import InvalidData
-from autotune.storage.formats import Failure, Quarantined, from_json, to_json
+from autotune.storage.formats import Failure, from_json, to_json
 from autotune.storage.record_log import RecordLog
 
 FORMAT = ("autotune-quarantine", 1)
 HARMFUL = ("crash", "timeout", "memory", "wrong")
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """One line of the quarantine: a candidate that no job of this workspace proposes, builds or runs again.
+
+    `board` names the boards that it did harm on, as in `JobSpec`. Jobs for other devices may run it.
+    """
+
+    hash: str
+    target: dict[str, Any]
+    task: str
+    failure: Failure
+    job: str
+    at: float
+    board: str = ""
 
 
 class Quarantine:

@@ -75,7 +75,7 @@ _OF_STAGES = tuple(
     f"autotune.tvm_backend.{name}"
     for name in (
         "target",
-        "kernels.compile",
+        "kernels.shared_library",
         "kernels.probe",
         "search.cost_model",
         "search.evolutionary",

@@ -26,13 +26,13 @@ from autotune.errors import AutotuneError, OpenShapes, StageTimeout, WorkerCrash
 from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_process
+from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import (
     ExportAnswer,
     ExportRequest,
     ImportAnswer,
     ImportRequest,
     Message,
-    MessageReader,
     PlanAnswer,
     PlanRequest,
     ProgressStep,

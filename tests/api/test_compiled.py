@@ -12,9 +12,9 @@ import pytest
 import autotune
 from autotune.errors import BadInput, MachineProblem
 from autotune.schema import plain
+from autotune.storage.export_registry import register
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import Workspace
-from autotune.storage.registry import register
 
 from ..exported_library import BY_LIBRARY, BY_MODEL, write_library, write_model, write_report
 
@@ -39,7 +39,7 @@ def exported(
     torch: Any, module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_once: Callable[..., Path]
 ) -> Any:
     """The module, of which a library is registered."""
-    from autotune.api.programs import program_digest
+    from autotune.api.program_digest import program_digest
 
     compiled = made_once("door", lambda folder: write_library(folder / "lib"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -120,7 +120,7 @@ def test_a_module_without_a_library_is_submitted_once(torch: Any, module: Any, w
 
 
 def test_the_digest_of_a_program_is_of_what_it_computes(torch: Any, module: Any) -> None:
-    from autotune.api.programs import program_digest
+    from autotune.api.program_digest import program_digest
 
     def digest(of: Any, x: Any) -> Any:
         return program_digest(torch.export.export(of, (x,)))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,8 @@ from autotune.storage.daemon_info import running_daemon
 from autotune.storage.identity import runs
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
+
+from ..waiting import until
 
 LIMIT_S = 120.0
 TUNE = "import sys, autotune; print(autotune.tune(sys.argv[1], workspace=sys.argv[2], trials=8).progress().trials)"
@@ -54,11 +55,9 @@ def test_ctrl_c_leaves_the_trials_so_far_and_no_process_and_a_second_call_goes_o
     space = tmp_path / "space.toml"
     space.write_text(SPACE.replace("{stuck}", str(stuck)).replace("{pid}", str(pid)))
     first = tuning(workspace, space)
-    deadline = time.monotonic() + LIMIT_S
-    while not pid.exists() and time.monotonic() < deadline:
-        if logged(workspace) and not stuck.exists():
-            stuck.touch()
-        time.sleep(0.05)
+    until(lambda: logged(workspace))
+    stuck.touch()
+    until(pid.exists)
     before = logged(workspace)
     (os.killpg if whole_terminal else os.kill)(first.pid, signal.SIGINT)
     _, said = first.communicate(timeout=LIMIT_S)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.command_jobs.command import Command
+from autotune.command_jobs.command_template import Command
 from autotune.command_jobs.definition import Build, Check, Definition, File, Measure
 from autotune.command_jobs.trial import CommandTrial, TrialSettings
 from autotune.errors import CommandMissing, StageTimeout, WorkerError, WrongResult

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.export import export, registrable, report_text
+from autotune.commands.export import export, registrable
+from autotune.commands.export_summary import report_text
 from autotune.config import Config
 from autotune.errors import BadInput, BadState, Busy
 from autotune.storage.locks import sole_writer

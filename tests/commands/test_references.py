@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.commands.references import Limit, recall, remember
+from autotune.commands.references import KernelLimit, recall, remember
 from autotune.errors import NewerFormat
 from autotune.storage.paths import JobPaths
 
@@ -39,7 +39,7 @@ def test_the_kernels_of_the_export_come_with_what_the_machine_allows(tuned: JobP
     assert references is not None and references.limits is not None
     assert (references.kernels[0].gflops, references.kernels[0].gb_per_s) == (100.0, 20.0)
     assert references.limits.gflops == 200.0
-    assert references.limits_of_tasks() == {"conv": Limit(25.0, "bandwidth")}
+    assert references.limits_of_tasks() == {"conv": KernelLimit(25.0, "bandwidth")}
     assert references.limits_of_tasks()["conv"].reached(50.0) == "50% bandwidth"
     assert "reads the 10 MB of constants at 40 GB/s, which together allow 0.05 ms" in references.kernels_text()
 

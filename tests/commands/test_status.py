@@ -10,7 +10,7 @@ from rich.console import Console
 
 from autotune.commands import render
 from autotune.commands.job_status import JobStatus, TaskStatus
-from autotune.commands.references import Limit
+from autotune.commands.references import KernelLimit
 from autotune.commands.report.history import LatencyPoint
 from autotune.commands.status import Screen, sparkline
 from autotune.storage import formats
@@ -51,7 +51,7 @@ def test_names_are_whole_where_there_is_room_and_lose_their_middle_elsewhere() -
     assert LONG in lines(render.tasks(JOB), 160)[1]
     assert "…" not in "".join(lines(render.tasks(JOB, verbose=True), 80))
     assert lines(render.tasks(JOB), 160)[2].split() == ["1", "mean", "2", "3", "-", "-", "-"]
-    head, first, second = lines(render.tasks(JOB, limits={LONG: Limit(5.0, "bandwidth")}), 160)
+    head, first, second = lines(render.tasks(JOB, limits={LONG: KernelLimit(5.0, "bandwidth")}), 160)
     assert head.endswith("OF LIMIT") and first.split()[-2:] == ["40%", "bandwidth"] and second.split()[-1] == "-"
 
 

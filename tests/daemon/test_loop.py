@@ -29,6 +29,8 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.watch import nudge
 from autotune.workers.stage_runner import StageRunner
 
+from ..waiting import until
+
 NOON = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
 HOUR = 3600.0
 Answer = Callable[[RunStage], StageReport | None]
@@ -160,9 +162,7 @@ def test_a_command_that_a_killed_daemon_did_not_come_to_start_is_started_by_the_
         path.chmod(path.stat().st_mode & ~0o022)
     for _ in range(2):
         daemon(workspace, clock, ScriptedRunner(clock, lambda stage: None), drain=True).run()
-    deadline = time.monotonic() + 30
-    while not (job.on_end_log.exists() and job.on_end_log.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: job.on_end_log.exists() and job.on_end_log.read_text())
     assert job.on_end_log.read_text() == "ran\n"
 
 

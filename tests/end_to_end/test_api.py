@@ -17,7 +17,7 @@ import tvm_ffi
 import autotune
 from autotune.errors import BadInput
 from autotune.onnxruntime import InferenceSession
-from autotune.storage import registry
+from autotune.storage import export_registry
 from autotune.storage.model_digest import ModelDigest
 from autotune.tvm_backend.export.loaded import load
 
@@ -41,7 +41,7 @@ class TestAnExportedModel:
     ) -> None:
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
         model = models / "tiny_cnn.onnx"
-        registry.register(exported.folder, ModelDigest(**exported.report["digest"]))
+        export_registry.register(exported.folder, ModelDigest(**exported.report["digest"]))
         session = InferenceSession(model)
         assert session.chosen.startswith(f"the library in {exported.folder}")
         x = np.random.default_rng(7).standard_normal(SHAPE).astype(np.float32)

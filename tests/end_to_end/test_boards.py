@@ -15,7 +15,8 @@ from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT
 
-from ..rpc_lab import Lab, wait_until
+from ..rpc_lab import Lab
+from ..waiting import until
 from .conftest import User
 
 SETTINGS = """
@@ -24,7 +25,7 @@ timeout_s = 3.0
 repeats = 1
 min_repeat_ms = 1
 """
-TRIALS = 16
+TRIALS = 8
 
 
 @pytest.fixture
@@ -55,12 +56,12 @@ def waits(user: User) -> list[str]:
 def test_boards_that_die_or_hang_cost_no_trial(owner: User, lab: Lab, models: Path, tmp_path: Path) -> None:
     servers = [lab.start_server(supervised=supervised) for supervised in (False, False, True)]
     lab.await_boards(3)
-    owner.ok("submit", models / "mlp.onnx", "--target", "phone", "--trials", TRIALS, "--trials-per-round", 4)
+    owner.ok("submit", models / "mlp.onnx", "--target", "phone", "--trials", TRIALS, "--trials-per-round", 2)
     daemon = owner.start("daemon", "run", "--drain")
-    wait_until(lambda: len(records(owner)) >= 4)
+    until(lambda: len(records(owner)) >= 2)
     lab.await_boards(3)  # one that stops before it is free again is offered to nobody, and in nobody's way
     lab.stop(servers[1])
-    wait_until(lambda: len(records(owner)) >= 8)
+    until(lambda: len(records(owner)) >= 4)
     lab.kill(servers[0])
     _, log = daemon.communicate(timeout=120)
     assert daemon.returncode == 0, log

@@ -17,6 +17,7 @@ from autotune.storage.journal import StageDone
 from autotune.storage.journal import read as read_journal
 from autotune.storage.paths import Workspace
 
+from ..waiting import until
 from .conftest import MadeOnce, User, make_user
 from .test_interruption import gone, kill_all
 
@@ -123,9 +124,7 @@ def test_what_another_user_may_have_written_is_not_run(user: User, tmp_path: Pat
     (job,) = Workspace(user.root).job_list()
     os.chmod(job.space, 0o666)
     daemon = user.start("daemon", "run")
-    deadline = time.monotonic() + 30
-    while "chmod go-w" not in user.reason() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: "chmod go-w" in user.reason())
     daemon.terminate()
     daemon.communicate(timeout=60)
     assert not (tmp_path / "ran").exists() and not user.trials()
@@ -139,9 +138,7 @@ def test_the_commands_of_a_copied_workspace_are_not_run(user: User, tmp_path: Pa
         patched.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
         user.ok("submit", space, "--trials", 2)
     daemon = user.start("daemon", "run")
-    deadline = time.monotonic() + 30
-    while "not of this user" not in user.reason() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: "not of this user" in user.reason())
     daemon.terminate()
     daemon.communicate(timeout=60)
     assert "submit it again" in user.status()[0]["reason"]

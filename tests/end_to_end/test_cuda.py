@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from autotune.storage.tuning_log import FORMAT
 from autotune.tvm_backend.cuda import runtime
 
 from ..cuda_stand_in import ONE, Gpu, StandIn, compile_libraries
+from ..waiting import until
 
 pytestmark = pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 
@@ -75,6 +75,7 @@ def failures(user):
     return [record["failure"] for record in trials(user) if record.get("failure")]
 
 
+@pytest.mark.slow
 def test_a_job_is_tuned_but_for_a_candidate_that_crashes_and_its_export_is_verified_against_the_cpu(user, zeros, gpus):
     stand_in = gpus()
     stand_in.fail("illegal")
@@ -103,7 +104,7 @@ def test_a_job_is_tuned_and_survives_kill_9_with_cubins_of_the_architecture_of_t
     user.settle(QUICK)
     user.ok("submit", models / "mlp.onnx", *BUDGET)
     daemon = subprocess.Popen(user.command("daemon", "run"), start_new_session=True, stderr=subprocess.DEVNULL)
-    wait_until(lambda: sum(user.trials().values()) >= 2)
+    until(lambda: sum(user.trials().values()) >= 2)
     os.killpg(daemon.pid, signal.SIGKILL)
     daemon.wait()
     user.ok("daemon", "run", "--drain")
@@ -170,13 +171,13 @@ def test_a_gpu_that_is_ill_blocks_its_job_until_it_is_well_and_no_trial_is_spent
     user.ok("submit", models / "mlp.onnx", *BUDGET)
     daemon = subprocess.Popen(user.command("daemon", "run"), stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: "its results are wrong" in user.reason())
+        until(lambda: "its results are wrong" in user.reason())
         config = user.root / "autotune.toml"
         stand_in.fail("memory")
         config.write_text(config.read_text().replace("verify = true", "verify = false"))
-        wait_until(lambda: "its memory is full" in user.reason())
+        until(lambda: "its memory is full" in user.reason())
         stand_in.fail("lost")
-        wait_until(lambda: "known to be good fails on cuda:0" in (why := user.reason()) and "wrong" not in why)
+        until(lambda: "known to be good fails on cuda:0" in (why := user.reason()) and "wrong" not in why)
         assert not user.trials()
         stand_in.fail(None)
         user.ok("wait", "last", "--timeout", 120)
@@ -206,10 +207,3 @@ def test_doctor_says_in_one_line_what_is_wrong_with_a_gpu(user, gpus):
     gpus().fail("lost")
     (note,) = (line for line in user.run("doctor").stdout.splitlines() if "cuda:0" in line)
     assert note.startswith("note  a kernel that is known to be good fails on cuda:0 (Stand-In 90): ")
-
-
-def wait_until(holds, limit_s=120.0):
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.1)

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.cli import _run
 
+from ..waiting import until
 from .conftest import User
 
 
@@ -18,7 +19,7 @@ def hours(begin: float, end: float) -> str:
     return "-".join(clock)
 
 
-def until(seconds: float) -> str:
+def from_now(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
 
 
@@ -50,9 +51,7 @@ def test_in_a_closed_window_nothing_starts_and_the_daemon_waits_for_it(waiting):
     reason = f"waits for the window at {window[:5]}"
     daemon = waiting.start("daemon", "run", "--drain")
     try:
-        deadline = time.monotonic() + 60
-        while waiting.reason() != reason and time.monotonic() < deadline:
-            time.sleep(0.2)
+        until(lambda: waiting.reason() == reason)
         (job,) = waiting.status()
         told = json.loads(waiting.ok("daemon", "status", "--json"))
         (times,) = json.loads(waiting.ok("report", "1", "--json"))["jobs"]
@@ -65,7 +64,7 @@ def test_in_a_closed_window_nothing_starts_and_the_daemon_waits_for_it(waiting):
     assert told["window"] == window
     assert {item["job"] for item in told["resources"]} == {None}
     assert times["parts"]["waits window"] > 0
-    assert waiting.run("daemon", "run", "--drain", "--until", until(8)).returncode == 124
+    assert waiting.run("daemon", "run", "--drain", "--until", from_now(8)).returncode == 124
     assert not waiting.trials()
 
 
@@ -83,15 +82,11 @@ def test_a_new_job_and_a_wish_are_noticed_by_an_idle_daemon(waiting, space):
     waiting.ok("hold", 1)
     daemon = waiting.start("daemon", "run")
     try:
-        deadline = time.monotonic() + 30
-        while waiting.reason() != "held" and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: waiting.reason().startswith("held"))
         time.sleep(1)
         waiting.ok("cancel", 1)
         state = waiting.root / "jobs" / "0001-space" / "state.json"
-        deadline = time.monotonic() + 20
-        while json.loads(state.read_text())["state"] != "cancelled" and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: json.loads(state.read_text())["state"] == "cancelled")
         assert json.loads(state.read_text())["state"] == "cancelled"
         waiting.ok("submit", space, "--trials", 2, "--trials-per-round", 2, "-q")
         waiting.ok("wait", 2, "--timeout", 120)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ..waiting import until
+
 TRIALS = 24
 
 
@@ -36,13 +38,6 @@ def kill_all(root: Path, daemon: subprocess.Popen[str]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     daemon.wait()
-
-
-def gone(root: Path, within: float) -> bool:
-    deadline = time.monotonic() + within
-    while processes_of(root) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not processes_of(root)
 
 
 @pytest.mark.slow
@@ -71,22 +66,18 @@ def test_killed_at_random_it_ends_with_every_trial_once(user, models, options):
 def test_workers_die_with_their_daemon(user, models):
     user.ok("submit", models / "tiny_cnn.onnx", "--trials", TRIALS)
     daemon = user.start("daemon", "run")
-    deadline = time.monotonic() + 60
-    while len(processes_of(user.root)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: len(processes_of(user.root)) >= 3)
     assert len(processes_of(user.root)) >= 3, "a daemon, a worker and a stage"
     daemon.kill()
     daemon.wait()
-    assert gone(user.root, within=5)
+    until(lambda: not processes_of(user.root), limit_s=5)
 
 
 @pytest.mark.slow
 def test_a_killed_worker_costs_one_attempt(user, models):
     user.ok("submit", models / "mlp.onnx", "--trials", 8, "--trials-per-round", 4)
     daemon = user.start("daemon", "run", "--drain")
-    deadline = time.monotonic() + 60
-    while len(processes_of(user.root)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: len(processes_of(user.root)) >= 3)
     for pid in processes_of(user.root) - {daemon.pid}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -98,12 +89,10 @@ def test_a_killed_worker_costs_one_attempt(user, models):
 def test_the_first_signal_finishes_what_runs(user, space):
     user.ok("submit", space, "--trials", 64, "--trials-per-round", 4)
     daemon = user.start("daemon", "run")
-    deadline = time.monotonic() + 60
-    while not user.trials() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(user.trials)
     daemon.send_signal(signal.SIGINT)
     assert daemon.wait(60) == 130
-    assert gone(user.root, within=5)
+    until(lambda: not processes_of(user.root), limit_s=5)
     journal = user.ok("logs", "last")
     assert "FAILED" not in journal
     done = user.status()[0]["trials_done"]
@@ -118,15 +107,13 @@ def test_the_second_signal_stops_at_once(user, tmp_path):
     )
     user.ok("submit", space, "--trials", 2)
     daemon = user.start("daemon", "run")
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until((tmp_path / "begun").exists)
     daemon.terminate()
     time.sleep(1)
     assert daemon.poll() is None, "a measurement of minutes is under way, and may finish"
     daemon.terminate()
     assert daemon.wait(10) == 143
-    assert gone(user.root, within=5)
+    until(lambda: not processes_of(user.root), limit_s=5)
     assert not user.trials(), "what was stopped is not blamed"
 
 

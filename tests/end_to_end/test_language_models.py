@@ -14,7 +14,7 @@ import pytest
 import autotune
 from autotune.errors import BadInput
 from autotune.tvm_backend.models.gguf.network import read_network
-from autotune.tvm_backend.models.gguf.reference import Reference, greedy
+from autotune.tvm_backend.models.gguf.reference import DecoderReference, greedy
 
 from ..gguf_files import VOCABULARY, decoder
 from .conftest import MadeOnce, User, make_user
@@ -46,7 +46,7 @@ def model(made: Path) -> Any:
 def expected(made: Path, ids: list[int], count: int) -> list[int]:
     """The tokens that NumPy chooses, up to the one that ends the text."""
     network = read_network(made / "small.gguf")
-    tokens = greedy(Reference(network), network.sizes, ids, count, CONTEXT)
+    tokens = greedy(DecoderReference(network), network.sizes, ids, count, CONTEXT)
     return tokens[: tokens.index(END)] if END in tokens else tokens
 
 

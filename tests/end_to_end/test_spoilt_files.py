@@ -10,7 +10,6 @@ import json
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from autotune.storage.formats import JobState, TaskSpec
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 
+from ..waiting import until
 from .conftest import User, make_user
 
 TRIALS = 24
@@ -107,14 +107,6 @@ def daemon(user: User, workspace: Workspace, tmp_path: Path) -> Iterator[Callabl
             process.wait()
 
 
-def until(condition: Callable[[], bool], tmp_path: Path) -> None:
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.1)
-    pytest.fail((tmp_path / "daemon.log").read_text())
-
-
 def test_what_the_daemon_says_of_itself_is_written_again(
     user: User,
     workspace: Workspace,
@@ -124,13 +116,13 @@ def test_what_the_daemon_says_of_itself_is_written_again(
 ) -> None:
     queue(1)
     process = daemon("daemon", "run")
-    until(lambda: states(user) == {1: ("done", TRIALS)}, tmp_path)
+    until(lambda: states(user) == {1: ("done", TRIALS)}, said=(tmp_path / "daemon.log").read_text)
     workspace.daemon_info.write_bytes(bytes(100))
     second = user.run("daemon", "run", timeout=60)
     assert second.returncode == 75, "the lock says who serves, not this file"
     assert user.run("daemon", "status").returncode == 1
     shutil.copytree(workspace.job_list()[0].folder, workspace.jobs / "0002-copy")  # news for the daemon
-    until(lambda: user.run("daemon", "status").returncode == 0, tmp_path)
+    until(lambda: user.run("daemon", "status").returncode == 0, said=(tmp_path / "daemon.log").read_text)
     process.terminate()
     assert process.wait(60) == 128 + signal.SIGTERM
 

@@ -8,8 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from autotune.commands.check import check
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.paths import Workspace
 
+from ..waiting import until
 from .conftest import User
 
 EXIT_CODES = {0, 2}  # 2: the job is not in a state for it, or is gone
@@ -52,13 +52,6 @@ def enqueue(user: User, name: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kills.enqueue", *words]
     environment = {**os.environ, "PYTHONPATH": str(CHAOS)}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-
-
-def until(what: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
 
 
 def test_submits_verbs_cleaning_and_a_second_daemon_at_once(queue: User, seed: int) -> None:
@@ -100,11 +93,11 @@ def test_submits_verbs_cleaning_and_a_second_daemon_at_once(queue: User, seed: i
 def test_exported_while_tuned_and_cancelled_while_built(user: User, models: Path, tmp_path: Path) -> None:
     user.ok("submit", models / "mlp.onnx", "--trials", 4000, "--trials-per-round", 4)
     daemon = user.start("daemon", "run")
-    until(user.trials, seconds=120)
+    until(user.trials)
     user.ok("export", "last", "-o", tmp_path / "library")
     assert (tmp_path / "library" / "model.so").exists()
     building = user.root / "jobs" / ".daemon.json"
-    until(lambda: "build" in {item["kind"] for item in json.loads(building.read_text())["running"]}, seconds=120)
+    until(lambda: "build" in {item["kind"] for item in json.loads(building.read_text())["running"]})
     user.ok("cancel", "last")
     assert user.run("wait", "last", "--timeout", 60).returncode == 1
     daemon.terminate()

@@ -7,12 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from .conftest import User
+from ..waiting import until
+from .conftest import MadeOnce, User, make_user
 
 
 def test_a_drained_queue_has_spent_the_budget_on_all_tasks_that_can_be_tuned(tuned):
@@ -98,28 +98,49 @@ def test_an_export_works_before_anything_is_measured(submitted, tmp_path):
     assert report["tasks"] and all(task["best_us"] is None for task in report["tasks"])
 
 
-def test_more_jobs_start_from_the_trials_of_the_first_and_their_daemon_never_loads_tvm(user, models):
+@pytest.fixture(scope="module")
+def tried(models: Path, made_once: MadeOnce) -> Path:
+    """A workspace in which each task of mlp.onnx has a trial, to be copied."""
+
+    def make(folder: Path) -> None:
+        user = make_user(folder)
+        user.ok("submit", models / "mlp.onnx", "--trials", 4, "--trials-per-round", 4)
+        user.ok("daemon", "run", "--drain")
+
+    return made_once("tried", make)
+
+
+@pytest.fixture
+def veteran(tried: Path, tmp_path: Path) -> User:
+    """Someone who has tuned mlp.onnx before."""
+    return User(shutil.copytree(tried, tmp_path / "workspace"))
+
+
+def test_more_jobs_start_from_the_trials_of_the_first_and_their_daemon_never_loads_tvm(veteran, models):
     budget = ("--trials", 4, "--trials-per-round", 4)
-    user.ok("submit", models / "mlp.onnx", *budget)
-    user.ok("daemon", "run", "--drain")
-    user.ok("submit", models / "mlp.onnx", *budget)
-    user.ok("submit", models / "mlp.onnx", *budget, "--fresh", "--name", "anew")
-    user.ok("submit", models / "mlp.onnx", "--stop-at", "1s", "--name", "fast")
-    daemon = user.start("daemon", "run")
+    veteran.ok("submit", models / "mlp.onnx", *budget)
+    veteran.ok("submit", models / "mlp.onnx", *budget, "--fresh", "--name", "anew")
+    daemon = veteran.start("daemon", "run")
     try:
-        user.ok("wait", "all", "--timeout", 120)
+        veteran.ok("wait", "all", "--timeout", 120)
         loaded = Path(f"/proc/{daemon.pid}/maps").read_text()
         assert "python" in loaded and "libtvm" not in loaded and "xgboost" not in loaded
     finally:
         daemon.terminate()
         daemon.communicate(timeout=60)
-    first, second, anew, fast = user.status()
+    first, second, anew = veteran.status()
     assert (second["trials_done"], second["tasks"]) == (4, first["tasks"])
     assert (anew["state"], anew["trials_done"]) == ("done", 4)
+    assert sorted(veteran.trials().values()) == [1] * 8
+
+
+def test_a_job_whose_target_is_met_by_the_trials_there_are_only_confirms_it(veteran, models):
+    veteran.ok("submit", models / "mlp.onnx", "--stop-at", "1s", "--name", "fast")
+    veteran.ok("daemon", "run", "--drain")
+    fast = veteran.status()[-1]
     assert fast["state"] == "done" and fast["reason"].startswith("target latency reached: the whole model takes 0.")
-    stages = [line.split()[2] for line in user.ok("logs", "fast").splitlines() if " task " in line]
+    stages = [line.split()[2] for line in veteran.ok("logs", "fast").splitlines() if " task " in line]
     assert stages == ["compile", "confirm"]
-    assert sorted(user.trials().values()) == [1] * 8
 
 
 @pytest.mark.slow
@@ -141,9 +162,7 @@ def test_a_job_for_cuda_is_built_and_waits_for_a_device(user, models):
     user.ok("submit", models / "mlp.onnx", "--target", "cuda", "--trials", 1, "--trials-per-round", 1)
     daemon = user.start("daemon", "run")
     try:
-        deadline = time.monotonic() + 300
-        while not user.reason().startswith("needs") and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: user.reason().startswith("needs"))
         (job,) = user.status()
         assert job["state"] == "waiting"
         assert job["reason"] == "needs a CUDA device, and this machine has none"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from autotune.storage.journal import read as read_journal
 from autotune.storage.paths import JobPaths, Workspace
 
 from ..end_to_end.conftest import User, make_user, models  # noqa: F401
+from ..waiting import until
 
 HOOK = Path(__file__).with_name("hook")
 TRIALS = 24
@@ -77,10 +77,7 @@ class Scene:
 
     def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
-        deadline = time.monotonic() + LIMIT_S
-        while not holds():
-            assert time.monotonic() < deadline, f"it never came to that\n{self.said}\n{snapshot(self.workspace)}"
-            time.sleep(0.1)
+        until(holds, LIMIT_S, lambda: f"{self.said}\n{snapshot(self.workspace)}")
 
     def until_tuning(self) -> None:
         """Wait until the first trials are logged."""

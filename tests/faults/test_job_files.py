@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 
+import pytest
+
 from autotune.commands.job_status import snapshot
 from autotune.storage import formats
 from autotune.storage.formats import JobState
@@ -41,6 +43,7 @@ def test_jobs_of_which_a_file_is_refused_wait_and_go_on_and_another_ends(scene: 
     scene.ends_well(scene.daemon(), len(REFUSED) + 1)
 
 
+@pytest.mark.slow  # what cannot be used is tried again after ten seconds
 def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
     job, _ = scene.jobs(2)
     daemon = scene.daemon("daemon", "run")

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from autotune.storage.paths import Workspace
 from autotune.tvm_backend.linker import find_linker
 
 from ..end_to_end.conftest import submitted  # noqa: F401
+from ..waiting import until
 from .conftest import User, make_user
 
 TRIALS = 2
@@ -53,13 +53,6 @@ def serve(user: User, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen
 
 def first(user: User) -> JobStatus:
     return snapshot(Workspace(user.root))[0]
-
-
-def until(holds: Callable[[], object], limit_s: float = 120.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.1)
 
 
 def ends_well(user: User, log: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.processes.messages import MessageReader, encode
+from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 
 

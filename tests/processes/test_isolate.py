@@ -20,6 +20,8 @@ import pytest
 from autotune.errors import ProcessRefused, WorkerError
 from autotune.processes.isolate import ItemResult, isolated, isolated_at_once, refused
 
+from ..waiting import until
+
 LIMIT_S = 20.0
 
 
@@ -65,13 +67,6 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
-
-
-def eventually(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def open_files() -> int:
@@ -155,7 +150,7 @@ class TestWhatItemsLeaveBehind:
     def test_a_child_of_a_good_item_is_killed(self, tmp_path: Path) -> None:
         note = tmp_path / "pid"
         assert [outcome.kind for outcome in work([lambda: self.leave_a_child(note), 2])] == ["ok", "ok"]
-        assert eventually(lambda: not alive(int(note.read_text())))
+        until(lambda: not alive(int(note.read_text())), limit_s=10)
 
     def test_a_child_of_an_item_that_crashed_delays_nothing_and_is_killed(self, tmp_path: Path) -> None:
         note = tmp_path / "pid"
@@ -167,7 +162,7 @@ class TestWhatItemsLeaveBehind:
         begun = time.monotonic()
         assert [outcome.kind for outcome in work([crash, 2])] == ["crash", "ok"]
         assert time.monotonic() - begun < LIMIT_S / 2
-        assert eventually(lambda: not alive(int(note.read_text())))
+        until(lambda: not alive(int(note.read_text())), limit_s=10)
 
     def test_a_subprocess_of_an_item_that_hangs_is_killed(self, tmp_path: Path) -> None:
         note = tmp_path / "pid"
@@ -178,7 +173,7 @@ class TestWhatItemsLeaveBehind:
             process.wait()
 
         assert [outcome.kind for outcome in work([run, 2], limit_s=0.5)] == ["timeout", "ok"]
-        assert eventually(lambda: not alive(int(note.read_text())))
+        until(lambda: not alive(int(note.read_text())), limit_s=10)
 
     def test_no_file_and_no_zombie_is_left_here(self) -> None:
         before = open_files(), children()
@@ -217,7 +212,6 @@ class TestPreparing:
 PARENT = """
 import os, sys, time
 from autotune.processes.isolate import isolated
-
 def work(item):
     print(os.getpid(), flush=True)
     time.sleep(1000)
@@ -233,7 +227,7 @@ def test_the_child_of_a_killed_process_dies() -> None:
         child = json.loads(parent.stdout.readline())
         assert alive(child)
         parent.kill()
-    assert eventually(lambda: not alive(child))
+    until(lambda: not alive(child), limit_s=10)
 
 
 @pytest.mark.parametrize(("mode", "reason"), [(None, "no such file"), (0o644, "permission denied")])

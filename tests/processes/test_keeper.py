@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,8 @@ import pytest
 
 from autotune.errors import WorkerCrashed
 from autotune.processes.keeper import CommandLimits, Finished, Keeper
+
+from ..waiting import until
 
 LIMITS = CommandLimits(timeout_s=20.0, file_bytes=1 << 16, output_bytes=1000)
 
@@ -66,14 +67,10 @@ def test_nothing_runs_on_when_its_maker_is_killed(tmp_path: Path) -> None:
     if not maker:
         run(Keeper(), "setsid sleep 98763 & sleep 98764", tmp_path)
         os._exit(0)
-    deadline = time.monotonic() + 20
-    while not (lives("sleep 98763") and lives("sleep 98764")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: lives("sleep 98763") and lives("sleep 98764"))
     os.kill(maker, signal.SIGKILL)
     os.waitpid(maker, 0)
-    while lives("sleep 9876") and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not lives("sleep 9876")
+    until(lambda: not lives("sleep 9876"))
 
 
 def test_a_keeper_that_is_killed_is_no_result_of_a_command(keeper: Keeper, tmp_path: Path) -> None:

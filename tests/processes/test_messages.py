@@ -11,6 +11,7 @@ from autotune.errors import InvalidData
 from autotune.options import InputSpec
 from autotune.plans.plan import Block, Plan
 from autotune.processes import messages
+from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import (
     ClusterNodes,
     ExportAnswer,
@@ -20,7 +21,6 @@ from autotune.processes.messages import (
     ImportRequest,
     KillStage,
     Message,
-    MessageReader,
     PlanAnswer,
     PlanRequest,
     ProgressStep,

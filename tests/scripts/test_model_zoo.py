@@ -46,6 +46,14 @@ def test_twenty_models_are_kept_back_and_on_no_other_list(listed):
     assert all(model.version and len(parse_inputs(model.inputs)) == len(model.inputs) for model in listed.KEPT)
 
 
+def test_forty_models_are_drawn_after_those_and_on_no_other_list(listed):
+    assert len({model.sha256 for model in listed.FORTY}) == len(listed.FORTY) == 40
+    before = (*listed.ZOO, *listed.DRAWN, *listed.KEPT)
+    assert not {model.sha256 for model in listed.FORTY} & {model.sha256 for model in before}
+    assert not {model.package for model in listed.FORTY} & {model.package for model in before}
+    assert all(model.version and len(parse_inputs(model.inputs)) == len(model.inputs) for model in listed.FORTY)
+
+
 def test_a_model_from_a_package_is_pinned_and_has_a_licence(listed):
     packaged = [model for model in listed.ZOO if model.package not in (listed.MADE, listed.LIGHT)]
     assert packaged

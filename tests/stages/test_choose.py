@@ -13,8 +13,8 @@ from autotune.config import Config
 from autotune.options import TuningOptions
 from autotune.stages import choose
 from autotune.stages.stage import Stage
-from autotune.storage import exploration, formats
-from autotune.storage.exploration import read_alternatives, read_choice
+from autotune.storage import exploration_files, formats
+from autotune.storage.exploration_files import read_alternatives, read_choice
 from autotune.storage.formats import StageFile
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
@@ -143,7 +143,7 @@ def test_a_job_that_does_not_search_for_its_plan_chooses_none(
 
 def test_where_no_plan_can_be_chosen_that_of_the_submission_stays(workspace: Workspace, exploring: JobPaths) -> None:
     before = weights(exploring)
-    exploration.give_up(exploring, read_spec(exploring))
+    exploration_files.give_up(exploring, read_spec(exploring))
     assert weights(exploring) == before
     choice = read_choice(exploring, read_spec(exploring))
     assert choice is not None and choice.last and choice.plan.blocks == ()

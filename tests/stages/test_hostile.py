@@ -21,8 +21,9 @@ from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, search, trial_features
 from autotune.stages.candidate_progress import InProgress, explained_attempts
 from autotune.storage import formats
-from autotune.storage.formats import Candidate, Failure, Quarantined, StageFile, Trial
+from autotune.storage.formats import Candidate, Failure, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.quarantine import Quarantined
 from autotune.workers.worker_pool import WorkerPool
 
 from .. import hostile

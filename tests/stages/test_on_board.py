@@ -19,7 +19,8 @@ from autotune.storage.formats import Candidate, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace
 
 from ..hostile import in_a_child
-from ..rpc_lab import Lab, wait_until
+from ..rpc_lab import Lab
+from ..waiting import until
 from .hostile_job import HostileJob, build_libraries
 
 SETTINGS = """
@@ -114,7 +115,7 @@ def test_a_server_that_is_killed_in_the_middle_is_no_fault_of_the_candidate(job:
     job.put("slow")
     job.lab.await_boards(1)
     child = in_a_child(job.measure, wait=False)
-    wait_until(lambda: job.lab.counts().free == 0)
+    until(lambda: job.lab.counts().free == 0)
     time.sleep(0.3)  # it is being timed, or sent
     job.lab.kill(first)
     job.lab.start_server()

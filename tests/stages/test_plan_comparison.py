@@ -23,7 +23,7 @@ from autotune.stages.on_cpu import CpuBench
 from autotune.stages.stage import Stage
 from autotune.storage import confirmation, formats
 from autotune.storage.confirmation import EntryTimes, read_confirmation
-from autotune.storage.exploration import read_choice
+from autotune.storage.exploration_files import read_choice
 from autotune.storage.formats import StageFile
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace

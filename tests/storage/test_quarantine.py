@@ -10,9 +10,9 @@ import pytest
 from autotune.config import Config
 from autotune.daemon.loop import Daemon
 from autotune.errors import NewerFormat
-from autotune.storage.formats import Failure, Quarantined, from_json, to_json
+from autotune.storage.formats import Failure, from_json, to_json
 from autotune.storage.paths import Workspace
-from autotune.storage.quarantine import FORMAT, Quarantine
+from autotune.storage.quarantine import FORMAT, Quarantine, Quarantined
 from autotune.storage.record_log import RecordLog
 
 CRASH = Failure("measure", "crash", "killed by SIGSEGV")

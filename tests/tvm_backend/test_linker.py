@@ -13,7 +13,7 @@ import pytest
 from autotune.errors import MachineProblem
 from autotune.tvm_backend import linker
 from autotune.tvm_backend.kernels import probe
-from autotune.tvm_backend.kernels.compile import link_shared
+from autotune.tvm_backend.kernels.shared_library import link_shared
 
 ARM: dict[str, Any] = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4}
 X86: dict[str, Any] = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2", "num-cores": 1}

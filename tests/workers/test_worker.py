@@ -11,7 +11,8 @@ import pytest
 
 from autotune.config import Config
 from autotune.errors import MachineProblem
-from autotune.processes.messages import MessageReader, Ready, RunStage, StageReport, receive, send
+from autotune.processes.message_stream import MessageReader
+from autotune.processes.messages import Ready, RunStage, StageReport, receive, send
 from autotune.stages.stage import Stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend import load

@@ -14,7 +14,8 @@ import pytest
 
 from autotune.config import load_config
 from autotune.machine.leases import lease
-from autotune.processes.messages import MessageReader, RunStage, StageReport, receive
+from autotune.processes.message_stream import MessageReader
+from autotune.processes.messages import RunStage, StageReport, receive
 from autotune.storage.paths import Workspace
 from autotune.testing import StageRunnerContract
 from autotune.workers.worker import Worker

@@ -11,7 +11,8 @@ from importlib.resources import files
 from autotune.commands.durations import duration
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Report
-from autotune.commands.report.sections import Cell, Section, answers, sections
+from autotune.commands.report.section import Cell, Section
+from autotune.commands.report.sections import answers, sections
 from autotune.version import __version__
 
 # What the page of a queue says of each job. The rest is in the page of the job.

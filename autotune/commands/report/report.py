@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from autotune.commands.report.facts import Report
-from autotune.commands.report.sections import Section, sections
+from autotune.commands.report.section import Section
+from autotune.commands.report.sections import sections
 from autotune.commands.terminal import AnyJobs, Json, say, show, tell, workspace_of
 from autotune.errors import BadInput, disk_problem
 from autotune.storage.atomic import check_output, publish_bytes

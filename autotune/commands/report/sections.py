@@ -7,49 +7,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autotune.commands import gantt, render
 from autotune.commands.durations import duration
-from autotune.commands.references import Limit, title
-from autotune.commands.report import charts, knob_importance
+from autotune.commands.references import KernelLimit, title
+from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
+from autotune.commands.report.knob_sections import knob_values, knobs
+from autotune.commands.report.section import Cell, Section
 from autotune.commands.submit.words import value_text
 from autotune.planning.simulator import Span
 from autotune.planning.view import StageId
 from autotune.storage.quantisation import Quantisation
 
-Cell = str | int | float | None
 _MIN_S = 1e-3
-_TASKS_WITH_KNOBS = 6
 _LAYER_TIMES = ("float32 alone, ms", "int8 alone, ms")
 _CURVE = "The models that were measured to choose the layers. Time is the sum of single layers in ONNX Runtime."
 _CURVE_COLUMNS = ("layers in floats", "time in % of all in floats", "largest error", "same top-1 answers in %")
 _RUNTIMES = {"tuned": "exported library"}
-
-
-@dataclass(frozen=True)
-class Section:
-    """One part of a report.
-
-    Attributes:
-        name: Names its CSV file and its place in the page.
-        title: Its heading.
-        says: One or two sentences that say what the numbers mean.
-        columns: The heads of the columns, each with its unit.
-        rows: The cells; None where there is no value.
-        draw: Draws its charts as SVG elements; None if it has none.
-        folded: Whether the page shows the table only on request, since a chart stands before it.
-    """
-
-    name: str
-    title: str
-    says: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    draw: Callable[[], Sequence[str]] | None = None
-    folded: bool = False
 
 
 def sections(job: JobReport) -> tuple[Section, ...]:
@@ -63,8 +38,8 @@ def sections(job: JobReport) -> tuple[Section, ...]:
         _tasks(job),
         *(() if job.of_commands else (_kernels(job),)),
         _curves(job),
-        _knobs(job),
-        *_knob_values(job),
+        knobs(job),
+        *knob_values(job),
         _failures(job),
         _wall_time(job),
         _stages(job),
@@ -212,7 +187,7 @@ def _tasks(job: JobReport) -> Section:
     return Section("tasks", "Tasks", _tasks_sentence(job), columns, rows, drawn)
 
 
-def _task_row(task: TaskReport, limit: Limit | None) -> tuple[Cell, ...]:
+def _task_row(task: TaskReport, limit: KernelLimit | None) -> tuple[Cell, ...]:
     remark = f"set aside: {task.set_aside}" if task.set_aside else "" if task.tunable else "nothing to tune"
     share = None if task.share is None else 100 * task.share
     of_limit = 100 * limit.us / task.best_us if limit and task.best_us else None
@@ -254,56 +229,6 @@ def _curves(job: JobReport) -> Section:
     drawn = (lambda: [charts.best_over_trials(job)]) if rows else None
     columns = ("task", "name", "trials of the task", "best in µs")
     return Section("curves", "Best of each task over its trials", says, columns, rows, drawn, folded=True)
-
-
-def _knobs(job: JobReport) -> Section:
-    columns = ("task", "name", "knob", "importance in %", "best", "among the fastest tenth", "trials")
-    ranked = [task for task in charts.by_share(job) if task.knobs][:_TASKS_WITH_KNOBS]
-    rows = tuple(
-        (task.index, task.name, knob.name, 100 * knob.importance, knob.best, ", ".join(knob.good), knob.trials)
-        for task in ranked
-        for knob in knob_importance.shown(task.knobs)
-    )
-    if not rows:
-        return Section("knobs", "Knobs", "Too few trials of any task have a time to tell its knobs apart.", columns, ())
-    top = ranked[0]
-    knob = ranked[0].knobs[0]
-    says = (
-        f"In task {top.index}, which takes most of those with enough trials, “{knob.name}” explains"
-        f" {knob.importance:.0%} of how the times vary; the best trial has {knob.best or 'no such knob'}. With few"
-        " trials this is a hint, not a proof."
-    )
-    names = [f"{row[0]}: {row[2]}" for row in rows]
-    values = [float(row[3] or 0.0) / 100 for row in rows]
-    return Section("knobs", "Knobs that matter", says, columns, rows, lambda: [charts.knob_bars(names, values)])
-
-
-def _knob_values(job: JobReport) -> tuple[Section, ...]:
-    """Return the trials of the task that takes most among those with knobs that matter."""
-    task = next((task for task in charts.by_share(job) if task.knob_values), None)
-    if task is None:
-        return ()
-    timed = task.knob_values
-    names = [knob.name for knob in knob_importance.shown(task.knobs)]
-    fast = timed[: knob_importance.fastest(len(timed))]
-    common = [(name, *_most_common([trial.values[place] for trial in fast])) for place, name in enumerate(names)]
-    shared = [
-        f"{value} for “{name}” ({count} of {len(fast)})" for name, value, count in common if 2 * count > len(fast)
-    ]
-    says = (
-        f"Each line is one of the {len(timed)} timed trials of task {task.index}, {task.name}."
-        f" The fastest tenth, up to {fast[-1].us:.4g} µs, is highlighted."
-        f" Most of it has {', '.join(shared) or 'no value in common'}."
-    )
-    rows: tuple[tuple[Cell, ...], ...] = tuple((task.index, trial.us, *trial.values) for trial in timed)
-    draw = lambda: [charts.parallel_coordinates(names, timed, len(fast))]  # noqa: E731
-    columns = ("task", "time in µs", *names)
-    return (Section("knob_values", "What the fastest trials share", says, columns, rows, draw, folded=True),)
-
-
-def _most_common(values: Sequence[str]) -> tuple[str, int]:
-    value = max(dict.fromkeys(values), key=values.count)
-    return value or "nothing", values.count(value)
 
 
 def _failures(job: JobReport) -> Section:

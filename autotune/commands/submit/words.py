@@ -245,7 +245,7 @@ def parse_megabytes(text: str) -> float:
     return float(match[1]) * {"kB": 1e-3, "MB": 1.0, "GB": 1e3}[match[2]]
 
 
-class Form(NamedTuple):
+class OptionForm(NamedTuple):
     """How the value of an option is written.
 
     Attributes:
@@ -261,20 +261,20 @@ class Form(NamedTuple):
 
 # Of the options that are no plain texts, numbers or flags.
 _FORMS = {
-    "trials": Form(parse_trials, lambda trials: [str(trials)]),
-    "inputs": Form(parse_inputs, inputs_texts, several=True),
-    "dims": Form(parse_dims, dims_texts, several=True),
-    "values": Form(
+    "trials": OptionForm(parse_trials, lambda trials: [str(trials)]),
+    "inputs": OptionForm(parse_inputs, inputs_texts, several=True),
+    "dims": OptionForm(parse_dims, dims_texts, several=True),
+    "values": OptionForm(
         parse_values, lambda values: [f"{name}={value_text(value)}" for name, value in values.items()], several=True
     ),
-    "deadline": Form(
+    "deadline": OptionForm(
         lambda text: parse_moment("--deadline", text, time.time()),
         lambda moment: [time.strftime("%H:%M", time.localtime(moment))],
     ),
-    "max_drop": Form(parse_share, lambda share: [number_text(share)]),
-    "within_s": Form(parse_duration, lambda seconds: [f"{number_text(seconds)}s"]),
-    "memory_mb": Form(parse_megabytes, lambda megabytes: [f"{number_text(megabytes)}MB"]),
-    "stop_at_ms": Form(parse_latency, lambda milliseconds: [f"{number_text(milliseconds)}ms"]),
+    "max_drop": OptionForm(parse_share, lambda share: [number_text(share)]),
+    "within_s": OptionForm(parse_duration, lambda seconds: [f"{number_text(seconds)}s"]),
+    "memory_mb": OptionForm(parse_megabytes, lambda megabytes: [f"{number_text(megabytes)}MB"]),
+    "stop_at_ms": OptionForm(parse_latency, lambda milliseconds: [f"{number_text(milliseconds)}ms"]),
 }
 FLAGS = {name: about.flag or f"--{name.replace('_', '-')}" for name, about in declared()}
 _DEFAULTS = {field.name: field.default for field in fields(TuningOptions)}

@@ -25,7 +25,7 @@ _SHARED = ".nv.shared."
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CubinKernel:
     """What one kernel needs: registers and bytes of stack of a thread, static shared memory of a block in bytes,
     with the kilobyte that later architectures reserve.
 
@@ -43,7 +43,7 @@ class Cubin:
     """The architecture, such as `sm_90`, and the kernels."""
 
     arch: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[CubinKernel, ...]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _sections(data: bytes, table: int, size: int, count: int, names: int) -> lis
     return sections
 
 
-def _kernels(data: bytes, sections: list[_Section]) -> Iterator[Kernel]:
+def _kernels(data: bytes, sections: list[_Section]) -> Iterator[CubinKernel]:
     by_name = {section.name: section for section in sections}
     symbols = by_name.get(".symtab")
     if symbols is None or ".nv.info" not in by_name:
@@ -116,7 +116,7 @@ def _kernels(data: bytes, sections: list[_Section]) -> Iterator[Kernel]:
         strings = sections[symbols.link].offset
         name = _text(data, strings + _SYMBOL.unpack_from(data, symbols.offset + symbol * _SYMBOL.size)[0])
         shared = by_name.get(f"{_SHARED}{name}")
-        yield Kernel(name, count, stacks.get(symbol, 0), shared.size if shared else 0)
+        yield CubinKernel(name, count, stacks.get(symbol, 0), shared.size if shared else 0)
 
 
 def _attributes(data: bytes, section: _Section) -> Iterator[tuple[int, int, int]]:

@@ -19,17 +19,17 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
 from autotune.plans.plan import Plan
-from autotune.storage.exploration import plan_as_submitted, read_choice
+from autotune.storage.exploration_files import plan_as_submitted, read_choice
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
+from autotune.tvm_backend.export.mapped_weights import MappedWeights, map_weights
 from autotune.tvm_backend.export.submitted import OnnxModel, submitted
-from autotune.tvm_backend.export.weights import MappedWeights, map_weights
 from autotune.tvm_backend.expressions import is_tensor_constant
 from autotune.tvm_backend.graph.tensor_objects import share_objects
-from autotune.tvm_backend.kernels.compile import linking, lowering
 from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
+from autotune.tvm_backend.kernels.shared_library import linking, lowering
 from autotune.tvm_backend.lowering import finish, prepare
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior

@@ -13,7 +13,13 @@ from autotune.storage.job_files import read_state
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export.compilation import prepare_as_submitted
 from autotune.tvm_backend.export.submitted import submitted
-from autotune.tvm_backend.export.writing.network import FusedBlock, Network, PlacedTensor, read_network, tensor_bytes
+from autotune.tvm_backend.export.writing.planned_network import (
+    FusedBlock,
+    Network,
+    PlacedTensor,
+    read_network,
+    tensor_bytes,
+)
 from autotune.tvm_backend.export.writing.report_json import KernelWork, kernel_work
 from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS

@@ -16,7 +16,7 @@ from autotune.errors import DamagedFile, disk_problem
 from autotune.regular_file import open_regular
 from autotune.schema import text, whole_number
 
-_WEIGHTS_SECTION = b".lrodata"  # where `weights.py` has them put
+_WEIGHTS_SECTION = b".lrodata"  # where `mapped_weights.py` has them put
 _ELF = b"\x7fELF\x02\x01"  # of 64 bits, the lowest byte first
 _HEADER = struct.Struct("<40xQ10xHHH")  # where the sections begin, their size and count, which one has their names
 _SECTION = struct.Struct("<I20xQQ24x")  # the place of its name, where it begins, its size

@@ -21,7 +21,7 @@ Name = Annotated[str, text("", "^[^\0]+$", "a name")]
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledFor:
     """What a library was compiled for."""
 
     kind: Name
@@ -38,7 +38,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Function:
+class LibraryFunction:
     """A function of a library, for one set of shapes."""
 
     name: Name
@@ -70,10 +70,10 @@ class Loadable:
         language: What is known of a language model; None for any other.
     """
 
-    target: Compiled
+    target: CompiledFor
     threads: Annotated[int, whole_number(1, most=_MAX_THREADS)]
     inputs: tuple[Input, ...] = ()
-    entries: tuple[Function, ...] = ()
+    entries: tuple[LibraryFunction, ...] = ()
     instructions: tuple[str, ...] = ()
     library: LibraryFile | None = None
     language: Language | None = None

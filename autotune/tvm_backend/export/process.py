@@ -12,7 +12,7 @@ from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import check_model, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.export.progress import LOADING, READING, Leases, Steps, gpu_of, plan
+from autotune.tvm_backend.export.progress import LOADING, READING, Leases, NumberedSteps, gpu_of, plan
 from autotune.tvm_backend.load import load_tvm
 
 
@@ -58,7 +58,7 @@ def _export(request: ExportRequest, progress: StepReporter) -> ExportAnswer:
     if len(request.measure_cpus) != os.cpu_count():
         os.environ["TVM_BIND_THREADS"] = "0"
     pin(request.cpus)
-    told = Steps(progress, plan(request))
+    told = NumberedSteps(progress, plan(request))
     leases = Leases(request, spec, told)
     with leases.one_cpu():
         told.begin(LOADING)

@@ -42,7 +42,7 @@ def plan(request: ExportRequest) -> tuple[str, ...]:
 
 
 @dataclass
-class Steps:
+class NumberedSteps:
     """Tells the steps of a plan. A step that there is nothing to do for is not told, and keeps its number.
 
     Attributes:
@@ -84,7 +84,7 @@ class Leases:
 
     request: ExportRequest
     spec: JobSpec
-    steps: Steps
+    steps: NumberedSteps
 
     @contextlib.contextmanager
     def one_cpu(self) -> Iterator[None]:

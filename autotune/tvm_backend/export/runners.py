@@ -127,9 +127,9 @@ def litert_runner(model: Path, arrays: Arrays, threads: int) -> Callable[[], Arr
 def gguf_runner(model: Path, arrays: Arrays) -> Callable[[], Arrays]:
     """Return a function that runs a language model once with NumPy, in float32, and returns its logits."""
     from autotune.tvm_backend.models.gguf.network import read_network
-    from autotune.tvm_backend.models.gguf.reference import Reference
+    from autotune.tvm_backend.models.gguf.reference import DecoderReference
 
-    return partial(Reference(read_network(model)).outputs, arrays)
+    return partial(DecoderReference(read_network(model)).outputs, arrays)
 
 
 def output_names(model: Path) -> list[str]:

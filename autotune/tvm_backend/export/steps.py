@@ -34,7 +34,7 @@ from autotune.tvm_backend.export.progress import (
     Leases,
 )
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel, submitted
-from autotune.tvm_backend.export.timing import choices, float_reference, retiming, whole_model
+from autotune.tvm_backend.export.timing import float_reference, retiming, verified_choices, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, TOKENIZER, move_source
@@ -176,7 +176,7 @@ def _verify_case(export: _Export, case: Case, best: Mapping[str, Trial]) -> Veri
         in_floats = float_reference.compare(export.job, case, export.tuned)
         if in_floats is not None and in_floats.is_right:
             return in_floats.verified()
-        verified = choices.verify(export.job, case, export.tuned, best)
+        verified = verified_choices.verify(export.job, case, export.tuned, best)
         if verified is None:
             raise VerificationError(f"{failure}{in_floats.text() if in_floats else ''}") from None
         return verified
@@ -364,7 +364,7 @@ def _write_program(export: ExportJob, library: cpp_program.Library, verified: Se
     make_folders(folder)
     spec = export.spec
     functions = [
-        cpp_program.Function(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
+        cpp_program.CppFunction(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
         for item in verified
         for case in [item.case]
     ]

@@ -10,7 +10,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from autotune.tvm_backend.intrinsics.elements import to_float
+from autotune.tvm_backend.intrinsics.bfloat16 import to_float
 from autotune.tvm_backend.isa import SETS
 from autotune.tvm_backend.isa.values import LANES, WORD, Depthwise, Dot, Load
 from autotune.tvm_backend.isa.vectors import VECTORS

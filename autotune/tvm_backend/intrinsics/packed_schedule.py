@@ -25,7 +25,7 @@ _ROWS_FROM = 16  # from where on threads may share rows, too
 
 
 @dataclass(frozen=True)
-class Order:
+class TileOrder:
     """How tiles follow each other.
 
     Attributes:
@@ -37,7 +37,7 @@ class Order:
     unpack_once: bool = False
 
 
-_ORDERS = (Order(), Order(unpack_once=True), Order(rows_parallel=True))
+_ORDERS = (TileOrder(), TileOrder(unpack_once=True), TileOrder(rows_parallel=True))
 
 
 def _rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
@@ -63,7 +63,7 @@ def default_schedule(program: IRModule | PrimFunc) -> Schedule | None:
     return _scheduled(schedule, block, _ORDERS[0], (row_tile, chunk_tile))
 
 
-def _scheduled(schedule: Schedule, block: BlockRV, order: Order, tile: tuple[int, int] | None) -> Schedule:
+def _scheduled(schedule: Schedule, block: BlockRV, order: TileOrder, tile: tuple[int, int] | None) -> Schedule:
     name = str(schedule.get(block).annotations[INTRINSIC])
     schedule.unannotate(block, INTRINSIC)
     (sums,) = schedule.get_consumers(block)

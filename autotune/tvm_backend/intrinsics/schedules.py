@@ -40,7 +40,7 @@ _FEW_REGISTERS = 16  # of a CPU whose vectors compute a product without an intri
 
 
 @dataclass(frozen=True)
-class Order:
+class LoopOrder:
     """What an iteration of the parallel loop does.
 
     Attributes:
@@ -55,8 +55,8 @@ class Order:
 
 
 # An iteration of the parallel loop has several tiles: it costs a division to find out which they are.
-_DOT_ORDERS = (Order("cyx", parallel=2), Order("ycx"), Order("ycx", inside=True))
-_DEPTHWISE_ORDERS = (Order("yxc"), Order("yxc", inside=True), Order("cyx", inside=True))
+_DOT_ORDERS = (LoopOrder("cyx", parallel=2), LoopOrder("ycx"), LoopOrder("ycx", inside=True))
+_DEPTHWISE_ORDERS = (LoopOrder("yxc"), LoopOrder("yxc", inside=True), LoopOrder("cyx", inside=True))
 Tile = tuple[int, int, int]  # rows, columns, chunks
 
 
@@ -78,7 +78,7 @@ def _depthwise_rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
 def _sketches(
     schedule: Schedule,
     block: BlockRV,
-    orders: Sequence[Order],
+    orders: Sequence[LoopOrder],
     apply: Callable[..., Schedule],
     tile: Tile | None = None,
 ) -> list[Schedule]:
@@ -151,7 +151,7 @@ def _depthwise_by_hand(schedule: Schedule, block: BlockRV) -> Schedule:
     ]
     most = next(iter(registers), _FEW_REGISTERS) // 2
     tile = max(_tiles((rows, columns, 1), most), key=lambda tile: (tile[0] * tile[1], -abs(tile[0] - 4)))
-    return _schedule_depthwise(schedule, block, Order("yxc", inside=inside), tile)
+    return _schedule_depthwise(schedule, block, LoopOrder("yxc", inside=inside), tile)
 
 
 def _tiles(extents: tuple[int, int, int], most: int, columns: int = _MAX_COLUMNS) -> Iterator[Tile]:
@@ -163,7 +163,7 @@ def _tiles(extents: tuple[int, int, int], most: int, columns: int = _MAX_COLUMNS
             yield (tile[0], tile[1], tile[2])
 
 
-def _schedule_dot(schedule: Schedule, block: BlockRV, order: Order, tile: Tile | None) -> Schedule:
+def _schedule_dot(schedule: Schedule, block: BlockRV, order: LoopOrder, tile: Tile | None) -> Schedule:
     """Keep the sums of a tile in registers, and go over the reduction once for them."""
     name = _take_intrinsic(schedule, block)
     dot = dot_named(name)
@@ -176,7 +176,7 @@ def _schedule_dot(schedule: Schedule, block: BlockRV, order: Order, tile: Tile |
     return schedule
 
 
-def _schedule_tiles(schedule: Schedule, block: BlockRV, order: Order, tile: Tile) -> Schedule:
+def _schedule_tiles(schedule: Schedule, block: BlockRV, order: LoopOrder, tile: Tile) -> Schedule:
     """Compute a tile by one call of a kernel that goes over the whole reduction."""
     window = _window(schedule, block) or []
     kind = _tile_kind(schedule, block)
@@ -194,7 +194,7 @@ def _schedule_tiles(schedule: Schedule, block: BlockRV, order: Order, tile: Tile
     return schedule
 
 
-def _schedule_depthwise(schedule: Schedule, block: BlockRV, order: Order, tile: Tile | None) -> Schedule:
+def _schedule_depthwise(schedule: Schedule, block: BlockRV, order: LoopOrder, tile: Tile | None) -> Schedule:
     name = _take_intrinsic(schedule, block)
     outer = _tile_output(schedule, block, order, tile)
     schedule.compute_at(block, outer[-1], preserve_unit_loops=True)
@@ -208,7 +208,7 @@ def _schedule_depthwise(schedule: Schedule, block: BlockRV, order: Order, tile: 
 
 
 def _tile_output(
-    schedule: Schedule, block: BlockRV, order: Order, tile: Tile | None, *, sampled: bool = True
+    schedule: Schedule, block: BlockRV, order: LoopOrder, tile: Tile | None, *, sampled: bool = True
 ) -> list[LoopRV]:
     """Tile the last block, and return the loops over tiles, the parallel one first."""
     (out,) = schedule.get_consumers(block)
@@ -259,7 +259,7 @@ def _finish(
     schedule.set_scope(init, 0, "local")
 
 
-def _schedule_padding(schedule: Schedule, outer: list[LoopRV], order: Order) -> None:
+def _schedule_padding(schedule: Schedule, outer: list[LoopRV], order: LoopOrder) -> None:
     if not _is_padded(schedule):
         return
     pad = schedule.get_sblock(PAD)

@@ -17,8 +17,8 @@ from tvm.s_tir import TensorIntrin
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from autotune.tvm_backend.intrinsics.bfloat16 import to_float
 from autotune.tvm_backend.intrinsics.dots import accesses
-from autotune.tvm_backend.intrinsics.elements import to_float
 from autotune.tvm_backend.isa.choice import TILES
 from autotune.tvm_backend.isa.values import LANES, TileProduct
 from autotune.tvm_backend.programs import over_programs, with_llvm_code

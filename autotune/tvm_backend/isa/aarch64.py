@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from autotune.tvm_backend.isa.steps import multiply_add
+from autotune.tvm_backend.isa.multiply_add import multiply_add
 from autotune.tvm_backend.isa.tile_text import LOOPS, at
 from autotune.tvm_backend.isa.values import (
     LANES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.tvm_backend.isa.steps import multiply_add
+from autotune.tvm_backend.isa.multiply_add import multiply_add
 from autotune.tvm_backend.isa.values import WORD, Dot, Feature, InstructionSet, Load, Registers
 from autotune.tvm_backend.isa.x86 import ARCHITECTURE
 from autotune.tvm_backend.types import PrimExpr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.tvm_backend.isa.avx2 import repeated_bytes
-from autotune.tvm_backend.isa.steps import multiply_add
+from autotune.tvm_backend.isa.multiply_add import multiply_add
 from autotune.tvm_backend.isa.values import (
     LANES,
     WORD,

@@ -21,8 +21,8 @@ from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import CudaDevice, GpuCounters
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
-from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.kernels.probe import probe_folder
+from autotune.tvm_backend.kernels.shared_library import build_library
 from autotune.tvm_backend.types import Device, IRModule
 
 NAME = "autotune_probe"

@@ -11,7 +11,7 @@ from tvm import tirx
 
 from autotune.tvm_backend.cuda.pipeline import write_pipelines
 from autotune.tvm_backend.cuda.tf32 import with_fragments
-from autotune.tvm_backend.intrinsics import elements
+from autotune.tvm_backend.intrinsics import bfloat16
 from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
 from autotune.tvm_backend.intrinsics.tiles import with_tiles
 from autotune.tvm_backend.isa.choice import architecture, sets_of
@@ -81,7 +81,7 @@ def pipeline(target: Target) -> str:
         *([with_tiles] if any(item.tiles for item in sets_of(target)) else []),
         *_ANY_CPU,
         *(partial(with_functions, functions=item) for item in functions),
-        elements.keep_not_a_number,
+        bfloat16.keep_not_a_number,
     ]
     tirx.register_tir_pipeline(name, partial(_passes, tuple(ours), before=_CPU))
     return name

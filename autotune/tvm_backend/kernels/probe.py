@@ -19,8 +19,8 @@ from autotune.errors import BoardProblem, MachineProblem, WorkerError, disk_prob
 from autotune.machine.boards import Lent
 from autotune.processes.isolate import ItemResult, isolated
 from autotune.storage.room import scratch_folder, temporary_folder
-from autotune.tvm_backend.kernels.compile import linking
 from autotune.tvm_backend.kernels.run_board import close_session, open_session
+from autotune.tvm_backend.kernels.shared_library import linking
 from autotune.tvm_backend.types import Device, IRModule, RuntimeModule
 
 _LIMIT_S = 60.0

@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import te
 
-from autotune.tvm_backend.intrinsics import elements
+from autotune.tvm_backend.intrinsics import bfloat16
 from autotune.tvm_backend.isa.choice import rate, vector_registers
 from autotune.tvm_backend.search.tasks import arguments
 from autotune.tvm_backend.types import IRModule, Schedule, Target, TensorExpr
@@ -92,7 +92,7 @@ def relative_rate(program: IRModule, target: Target) -> float:
         return 1.0
     if "int8" in dtypes and dtypes & {"uint8", "int16"}:
         return rate(target, "integers")
-    return rate(target, "bfloat16") if elements.DTYPE in dtypes else 1.0
+    return rate(target, "bfloat16") if bfloat16.DTYPE in dtypes else 1.0
 
 
 def _fastest_s(operands: list[TensorExpr], target: Target) -> float:

@@ -23,7 +23,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autotune.errors import WrongResult
 from autotune.storage.atomic import make_folders, publish_bytes
 from autotune.tvm_backend.cuda import tf32
-from autotune.tvm_backend.intrinsics.elements import DTYPE, numbers, rounded
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, numbers, rounded
 from autotune.tvm_backend.types import Device, DeviceArray, IRModule, Kernel
 from autotune.tvm_backend.vector_math import registry
 

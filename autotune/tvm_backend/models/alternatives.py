@@ -1,7 +1,7 @@
 """Find the kernels that a network may have: prepare it by several plans, each of which decides one thing everywhere.
 
 What a plan decides for one operator says nothing of what it decides for another. So a few plans for the whole network
-show all kernels, and an integer program puts the best of them together (`autotune.plans.choose`).
+show all kernels, and an integer program puts the best of them together (`autotune.plans.kernel_selection`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
-from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
 from autotune.tvm_backend.intrinsics.schedules import (
     BFLOAT16_DEPTHWISE,
     INTRINSIC,

@@ -70,7 +70,7 @@ class _Described:
 
 
 @dataclass(frozen=True)
-class PackedWeights:
+class PackedRows:
     """A packed matrix of n rows.
 
     Attributes:
@@ -99,7 +99,7 @@ class PackedWeights:
         return [self.elements, self.scale, *([] if self.offset is None else [self.offset])]
 
 
-def pack(codes: Array, scale: Array, offset: Array | None, form: PackedForm) -> PackedWeights:
+def pack(codes: Array, scale: Array, offset: Array | None, form: PackedForm) -> PackedRows:
     """Pack a matrix.
 
     Args:
@@ -117,7 +117,7 @@ def pack(codes: Array, scale: Array, offset: Array | None, form: PackedForm) -> 
         by_chunk = values.astype(form.scales).reshape(rows // LANES, LANES, blocks)
         return np.ascontiguousarray(by_chunk.transpose(0, 2, 1))
 
-    return PackedWeights(
+    return PackedRows(
         form,
         np.ascontiguousarray(elements.astype(np.uint8)),
         across(scale),

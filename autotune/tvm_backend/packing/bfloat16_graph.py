@@ -16,12 +16,12 @@ from tvm import relax, te
 
 from autotune.tvm_backend.expressions import op_name, readers, static_shape, variables
 from autotune.tvm_backend.graph.rewrite import Rewriter
-from autotune.tvm_backend.intrinsics.elements import DTYPE
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE
 from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import number
-from autotune.tvm_backend.packing.inlining import Elementwise, Kernel, Node, ProductNode, Same, inlined
+from autotune.tvm_backend.packing.inlining import Elementwise, KernelNode, Node, ProductNode, Same, inlined
 from autotune.tvm_backend.packing.weights import by_channel
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
@@ -177,7 +177,7 @@ class PackedGraph(Rewriter):
             return self._pack(tensor, dtype, lanes)
         if isinstance(node, Same):
             return self.emit(relax.op.reshape(self.packed(node.operand, dtype, lanes), tensor.packed_shape(lanes)))
-        if isinstance(node, Kernel):
+        if isinstance(node, KernelNode):
             made = node.call()
             return made if str(made.ty.dtype) == dtype else self._converted(made, dtype)
         return self._computed(var, tensor, dtype)

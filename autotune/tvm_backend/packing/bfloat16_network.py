@@ -11,7 +11,7 @@ from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static
 from autotune.tvm_backend.graph.permutations import TO_FIRST, TO_LAST, axes_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.graph.row_operators import normalised_rows
-from autotune.tvm_backend.intrinsics.elements import DTYPE, from_float, to_float
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.element_types import BFLOAT16
@@ -19,7 +19,7 @@ from autotune.tvm_backend.operators.rows import lanes_of, layer_norm
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, PackedGraph, Shape
 from autotune.tvm_backend.packing.bfloat16_products import conv2d, is_computed, matmul
 from autotune.tvm_backend.packing.image_operators import POOLS, Enlargement, Join, Part, Pool
-from autotune.tvm_backend.packing.inlining import FUNCTIONS, Elementwise, Kernel, Node, Same
+from autotune.tvm_backend.packing.inlining import FUNCTIONS, Elementwise, KernelNode, Node, Same
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target, Var
 
 
@@ -96,7 +96,7 @@ def _pool(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         made = pool.call(graph, BFLOAT16, image, program)
         return made if is_image else _as_rows(graph, made)
 
-    return Kernel(make), is_image
+    return KernelNode(make), is_image
 
 
 def _as_rows(graph: PackedGraph, image: Expr) -> Expr:
@@ -114,9 +114,9 @@ def _reshape(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     tensor = graph.tensor(data)
     if tensor.is_image:
         pixels = tensor.shape[2:] == (1, 1) and shape == tensor.shape[:2]
-        return (Kernel(lambda: _as_rows(graph, graph.packed(data))), False) if pixels else None
+        return (KernelNode(lambda: _as_rows(graph, graph.packed(data))), False) if pixels else None
     same = len(shape) > 1 and shape[-1] == tensor.channels
-    return (Kernel(lambda: graph.packed(data)), False) if same else None
+    return (KernelNode(lambda: graph.packed(data)), False) if same else None
 
 
 def _layer_norm(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
@@ -142,7 +142,7 @@ def _layer_norm(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
         result = graph.kernel(program, "bfloat16_layer_norm", operands, rows, DTYPE)
         return graph.emit(relax.op.reshape(result, (1, 1, rows[0], rows[1] // LANES, LANES)))
 
-    return Kernel(make), False
+    return KernelNode(make), False
 
 
 def _feeds_products(graph: PackedGraph, var: Var, *, is_image: bool) -> bool:
@@ -180,14 +180,14 @@ def _concat(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     images = join is not None and all(graph.is_packed(item, is_image=True) for item in join.images)
     if join is None or not images or not join.is_whole:
         return None
-    return Kernel(lambda: join.call(graph, BFLOAT16, [graph.packed(item) for item in join.images])), True
+    return KernelNode(lambda: join.call(graph, BFLOAT16, [graph.packed(item) for item in join.images])), True
 
 
 def _some_channels(graph: PackedGraph, part: Part | None) -> tuple[Node, bool] | None:
     """So many channels of an image, from one on."""
     if part is None or not graph.is_packed(part.image, is_image=True) or not part.is_whole:
         return None
-    return Kernel(lambda: part.call(graph, BFLOAT16, graph.packed(part.image))), True
+    return KernelNode(lambda: part.call(graph, BFLOAT16, graph.packed(part.image))), True
 
 
 def _resize(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
@@ -195,7 +195,7 @@ def _resize(graph: PackedGraph, call: Call) -> tuple[Node, bool] | None:
     enlargement = Enlargement.of(call)
     if not graph.is_packed(call.args[0], is_image=True) or enlargement is None:
         return None
-    return Kernel(lambda: enlargement.call(graph, BFLOAT16, graph.packed(enlargement.image))), True
+    return KernelNode(lambda: enlargement.call(graph, BFLOAT16, graph.packed(enlargement.image))), True
 
 
 _HANDLERS: Mapping[str, _Handler] = {

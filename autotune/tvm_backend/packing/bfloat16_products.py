@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape
-from autotune.tvm_backend.intrinsics.elements import DTYPE, rounded
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, rounded
 from autotune.tvm_backend.isa.choice import dot_instructions
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels

@@ -46,7 +46,7 @@ class ProductNode:
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class KernelNode:
     """Any other operator, which has a kernel of its own. `call` emits it, and returns the image that it makes."""
 
     call: Callable[[], Expr]
@@ -59,7 +59,7 @@ class Same:
     operand: Var
 
 
-Node = Elementwise | ProductNode | Kernel | Same
+Node = Elementwise | ProductNode | KernelNode | Same
 
 
 def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], uses: Mapping[Var, int]) -> list[Var]:
@@ -80,7 +80,7 @@ def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], u
         if not references[var] or references[var] != uses[var] or not fits(var):
             continue
         node = nodes[var]
-        if isinstance(node, Kernel | Same) or (isinstance(node, ProductNode) and has_product):
+        if isinstance(node, KernelNode | Same) or (isinstance(node, ProductNode) and has_product):
             continue
         has_product |= isinstance(node, ProductNode)
         chosen.append(var)

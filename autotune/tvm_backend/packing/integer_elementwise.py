@@ -14,10 +14,11 @@ from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.element_types import LEVELS
-from autotune.tvm_backend.packing.integer_graph import Forms, IntegerGraph, Quantised, floats, limits_of
+from autotune.tvm_backend.packing.integer_graph import IntegerGraph, floats, limits_of
 from autotune.tvm_backend.packing.integer_layers import PRODUCTS, requantised_layer
 from autotune.tvm_backend.packing.lookup_tables import NotUnary, UnaryLookupTable
 from autotune.tvm_backend.packing.quant_params import QuantParams
+from autotune.tvm_backend.packing.quantised_tensors import Forms, Quantised
 from autotune.tvm_backend.types import Expr
 
 Array = npt.NDArray[Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -22,6 +21,7 @@ from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_bytes
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.quant_params import QuantParams, ScaledConstant
+from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, Forms, RequantisedLayer
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 Array = npt.NDArray[Any]
@@ -30,61 +30,6 @@ VECTOR = 64  # bytes of the widest vectors
 _DYNAMIC = ("float32", "uint8")  # of a scale and a zero point
 _UNSCALED = QuantParams(np.float32(1), 0, signed=False)  # of bytes whose scale and zero point the graph computes
 _SIGN = 128
-
-
-@dataclass
-class Forms:
-    """The forms of a quantised tensor that there are so far.
-
-    Attributes:
-        outer: As the graph has it.
-        row_major: Unsigned bytes in the same layout.
-        nhwc_blocked: Unsigned bytes of an image with the channels innermost, in chunks.
-    """
-
-    outer: Expr = None
-    row_major: Expr = None
-    nhwc_blocked: Expr = None
-
-
-@dataclass(frozen=True)
-class ByteOperand:
-    """Bytes that are multiplied.
-
-    Attributes:
-        var: Their variable.
-        zero_point: An unsigned byte (1,).
-        scale: A float (1,); None if they are multiplied as integers.
-        quant_params: What they mean, where it is always the same.
-    """
-
-    var: Expr
-    zero_point: Expr
-    scale: Expr = None
-    quant_params: QuantParams | None = None
-
-
-@dataclass(frozen=True)
-class RequantisedLayer:
-    """How a layer was computed, so that an addition after it can become a part of it.
-
-    Attributes:
-        call: Computes it, from what is added and the name of the kernel.
-        quant_params: Those of its result.
-    """
-
-    call: Callable[..., Expr]
-    quant_params: QuantParams
-
-
-@dataclass(frozen=True)
-class Quantised:
-    """A float expression that is quantised: the operator, and the quantisation parameters and limits of its result."""
-
-    value: Expr
-    quant_params: QuantParams
-    limits: tuple[int, int]
-    shape: tuple[int, ...] = field(default=())
 
 
 class IntegerGraph(Rewriter):

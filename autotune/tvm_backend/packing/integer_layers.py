@@ -18,15 +18,9 @@ from autotune.tvm_backend.operators.chunked_product import ChunkedProduct
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
 from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
-from autotune.tvm_backend.packing.integer_graph import (
-    ByteOperand,
-    Forms,
-    IntegerGraph,
-    Quantised,
-    RequantisedLayer,
-    limits_of,
-)
+from autotune.tvm_backend.packing.integer_graph import IntegerGraph, limits_of
 from autotune.tvm_backend.packing.quant_params import ScaledConstant
+from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, Forms, Quantised, RequantisedLayer
 from autotune.tvm_backend.packing.weights import (
     PackedWeights,
     by_channel,

@@ -11,8 +11,9 @@ from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.packing.image_operators import Enlargement, Join, Part
-from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, Forms, IntegerGraph, Quantised
+from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, IntegerGraph
 from autotune.tvm_backend.packing.quant_params import QuantParams
+from autotune.tvm_backend.packing.quantised_tensors import Forms, Quantised
 from autotune.tvm_backend.types import Expr
 
 

@@ -17,7 +17,7 @@ from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
 from autotune.tvm_backend.packing.image_operators import POOLS
 from autotune.tvm_backend.packing.integer_elementwise import add, channels_of_image, multiply, table
-from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, Forms, IntegerGraph, Quantised
+from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, IntegerGraph
 from autotune.tvm_backend.packing.integer_layers import (
     ScaledLayer,
     int32_result,
@@ -30,6 +30,7 @@ from autotune.tvm_backend.packing.integer_moves import concat, moved, part, resi
 from autotune.tvm_backend.packing.integer_pools import pool
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.quant_params import QuantParams
+from autotune.tvm_backend.packing.quantised_tensors import Forms, Quantised
 from autotune.tvm_backend.types import Expr, IRModule, Target, Var
 
 

@@ -10,7 +10,8 @@ from autotune.tvm_backend.expressions import static_shape
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.packing.image_operators import Pool
-from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, Forms, IntegerGraph, Quantised, floats, limits_of
+from autotune.tvm_backend.packing.integer_graph import MAX_BYTE, IntegerGraph, floats, limits_of
+from autotune.tvm_backend.packing.quantised_tensors import Forms, Quantised
 from autotune.tvm_backend.types import Expr
 
 

@@ -13,7 +13,7 @@ from autotune.tvm_backend.intrinsics.dots import channel_at
 from autotune.tvm_backend.isa.choice import best_dot
 from autotune.tvm_backend.isa.values import WORD, Dot
 from autotune.tvm_backend.operators.recurrent.kernel import recurrent_kernel
-from autotune.tvm_backend.operators.recurrent.layer import LAYER, WEIGHTS, Layer
+from autotune.tvm_backend.operators.recurrent.layer import LAYER, WEIGHTS, RecurrentLayer
 from autotune.tvm_backend.operators.recurrent.tile import Tile, tile_for
 from autotune.tvm_backend.types import Expr, IRModule, Target
 
@@ -51,7 +51,7 @@ class _Packer(PlainRewriter):
         text = (self.mod[value.args[0]].attrs or {}).get(LAYER)
         if text is None:
             return None
-        layer = msgspec.json.decode(str(text), type=Layer)
+        layer = msgspec.json.decode(str(text), type=RecurrentLayer)
         tile = tile_for(layer, self._registers, self._cores, self._dot if layer.rounded else None)
         operands = [self.leaf(item) for item in value.args[1].fields]
         pack = self._packed_bytes if layer.rounded else self._packed

@@ -27,23 +27,14 @@ from autotune import devices
 from autotune.config import load_config
 from autotune.errors import AutotuneError, DiskProblem
 from autotune.processes.isolate import die_with_parent
-from autotune.processes.messages import (
-    ClusterNodes,
-    Fatal,
-    KillStage,
-    MessageReader,
-    Ready,
-    RunStage,
-    StageReport,
-    receive,
-    send,
-)
+from autotune.processes.message_stream import MessageReader
+from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Ready, RunStage, StageReport, receive, send
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import user_key
 from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
-from autotune.workers.cluster.host import Found, Order
+from autotune.workers.cluster.host import Found, StageOrder
 from autotune.workers.cluster.link import (
     Ended,
     Event,
@@ -182,7 +173,7 @@ class Bridge:
         self._stages[request.id] = _Handed(request, files, node, time.monotonic(), len(parcel))
         measured_on = devices.of_job(spec, self._config).kind_of_nodes(self.workspace, spec)
         order = node.place.local(request, measured_on, self._config)
-        node.link.send(Order(spec.target_kind, order, spec, bool(request.resources), parcel))
+        node.link.send(StageOrder(spec.target_kind, order, spec, bool(request.resources), parcel))
 
     def _take(self, event: Event | list[RayNode]) -> None:
         if isinstance(event, list):

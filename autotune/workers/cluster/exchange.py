@@ -11,9 +11,9 @@ from pathlib import Path
 from autotune.config import Config
 from autotune.errors import disk_problem
 from autotune.storage.atomic import make_folders, publish_bytes, remove, stamp
-from autotune.storage.formats import Quarantined, Trial
+from autotune.storage.formats import Trial
 from autotune.storage.paths import Workspace
-from autotune.storage.quarantine import Quarantine
+from autotune.storage.quarantine import Quarantine, Quarantined
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers.cluster.parcel import Parcel, StageFiles
 

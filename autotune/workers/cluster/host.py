@@ -47,7 +47,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
-class Order:
+class StageOrder:
     """A stage to run on a node. The names of CPUs and devices are the node's own.
 
     Attributes:
@@ -110,10 +110,10 @@ class Host:
             (self._scratch.workspace.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self._scratch.workspace.root / path).write_bytes(data)
         self._scratch.workspace.config.write_text(self.settings)
-        self._inbox: queue.SimpleQueue[tuple[int, Order | KillStage]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[int, StageOrder | KillStage]] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._wake, self._waker = os.pipe()
-        self._early: dict[int, Order | KillStage] = {}
+        self._early: dict[int, StageOrder | KillStage] = {}
         self._next = 0
         self._leaving = False
         self._thread = threading.Thread(target=self._serve, name="autotune-host", daemon=True)
@@ -129,7 +129,7 @@ class Host:
         kept, idle = kept_cpus(lent, machine.measure_cpus)
         return NodeFacts(tuple(cpu for cpu in lent if cpu not in idle), kept, cpu_model(), gpus.cuda_devices())
 
-    def deliver(self, number: int, command: Order | KillStage) -> None:
+    def deliver(self, number: int, command: StageOrder | KillStage) -> None:
         """Take a command. They are carried out by their numbers, from 0 on: Ray may deliver them in another order."""
         self._inbox.put((number, command))
         os.write(self._waker, b"x")
@@ -186,7 +186,7 @@ class Host:
             else:
                 self._start(pool, command)
 
-    def _start(self, pool: WorkerPool, order: Order) -> None:
+    def _start(self, pool: WorkerPool, order: StageOrder) -> None:
         request = order.request
         files = StageFiles(self._scratch.workspace, order.spec, request)
         try:

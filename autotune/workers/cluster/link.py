@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.processes.messages import KillStage
-from autotune.workers.cluster.host import Found, Host, NodeFacts, Order
+from autotune.workers.cluster.host import Found, Host, NodeFacts, StageOrder
 
 # A node may have to start Python and import autotune from a slow disk.
 _START_S = 120.0
@@ -116,7 +116,7 @@ class Link:
         self._thread = threading.Thread(target=self._run, name=f"autotune-link-{node.name}", daemon=True)
         self._thread.start()
 
-    def send(self, command: Order | KillStage) -> None:
+    def send(self, command: StageOrder | KillStage) -> None:
         """Send a command to the host. Does not wait; if the host is gone, `Gone` will tell."""
         with contextlib.suppress(Exception):
             self._host.deliver.remote(self._sent, command)

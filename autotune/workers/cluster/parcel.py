@@ -20,11 +20,11 @@ from autotune.devices import kind_of
 from autotune.processes.messages import RunStage
 from autotune.storage.atomic import stamp, temporary_name
 from autotune.storage.device_kind import is_private, target_keys
-from autotune.storage.formats import JobSpec, Quarantined, Trial
+from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import orphaned_artifacts
 from autotune.storage.locks import Lease, try_lock
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
-from autotune.storage.quarantine import Quarantine
+from autotune.storage.quarantine import Quarantine, Quarantined
 from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 

@@ -16,17 +16,8 @@ from autotune.config import Config
 from autotune.errors import ConfigError, DiskProblem, MachineProblem, disk_problem
 from autotune.planning.view import MachineResources
 from autotune.processes.isolate import refused
-from autotune.processes.messages import (
-    ClusterNodes,
-    Fatal,
-    KillStage,
-    Message,
-    MessageReader,
-    RunStage,
-    StageReport,
-    receive,
-    send,
-)
+from autotune.processes.message_stream import MessageReader
+from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
 from autotune.regular_file import open_to_write
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.paths import Workspace

@@ -87,10 +87,17 @@ def _wheel(model: Listed, cache: Path) -> Path:
 
 
 def _cloned(model: Listed, folder: Path) -> Path:
-    """A file at a commit of a repository on GitHub."""
-    file = folder / model.path
-    if _is(file, model.sha256):
-        return file
+    """A file at a commit of a repository on GitHub, with those beside it."""
+    pinned = ((model.path, model.sha256), *model.beside)
+    if not all(_is(folder / path, sha256) for path, sha256 in pinned):
+        _clone(model, folder)
+    for path, sha256 in pinned:
+        if not _is(folder / path, sha256):
+            raise NotFetched(f"{path} of {model.package} has another checksum than the one pinned")
+    return folder / model.path
+
+
+def _clone(model: Listed, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     source = f"https://github.com/{model.package}"
     with tempfile.TemporaryDirectory(dir=folder) as clone:
@@ -98,11 +105,11 @@ def _cloned(model: Listed, folder: Path) -> Path:
             done = subprocess.run(["git", *words], cwd=clone, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise NotFetched(f"git cannot fetch {source}: {done.stderr.strip().splitlines()[-1:]}")
-        shown = subprocess.run(["git", "show", f"FETCH_HEAD:{model.path}"], cwd=clone, capture_output=True, check=False)
-    file.write_bytes(shown.stdout)
-    if not _is(file, model.sha256):
-        raise NotFetched(f"{model.path} of {source} has another checksum than the one pinned")
-    return file
+        for path in (model.path, *(path for path, _ in model.beside)):
+            shown = ["git", "show", f"FETCH_HEAD:{path}"]
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(subprocess.run(shown, cwd=clone, capture_output=True, check=False).stdout)
 
 
 def _light(model: Listed) -> Path:

@@ -1,4 +1,5 @@
-"""The models of the zoo: packaged (`models.toml`), textbook, drawn by rule (`drawn.toml`), kept back (`kept.toml`)."""
+"""The models of the zoo: packaged (`models.toml`), textbook, drawn by rule (`drawn.toml`, then `forty.toml`), kept back
+(`kept.toml`)."""
 
 from __future__ import annotations
 
@@ -37,11 +38,12 @@ class Listed:
     values: tuple[str, ...] = ()
 
 
-def _packaged() -> Iterator[Listed]:
-    for model in tomli.loads(Path(__file__).with_name("models.toml").read_text())["models"]:
+def _of(file: str) -> Iterator[Listed]:
+    for model in tomli.loads(Path(__file__).with_name(file).read_text())["models"]:
+        package = model.pop("source", None) or model.pop("package")
         lists = {name: tuple(model.pop(name, ())) for name in ("inputs", "values")}
         beside = tuple((path, sha256) for path, sha256 in model.pop("beside", ()))
-        yield Listed(**model, **lists, beside=beside)
+        yield Listed(package=package, **model, **lists, beside=beside)
 
 
 def _textbook() -> Iterator[Listed]:
@@ -51,12 +53,7 @@ def _textbook() -> Iterator[Listed]:
         yield Listed(f"light-{name}", "textbook network", LIGHT, licence="Apache-2.0", path=f"light_{name}.onnx")
 
 
-def _from_sources(file: str) -> Iterator[Listed]:
-    for model in tomli.loads(Path(__file__).with_name(file).read_text())["models"]:
-        inputs = tuple(model.pop("inputs", ()))
-        yield Listed(package=model.pop("source"), **model, inputs=inputs)
-
-
-ZOO = (*_packaged(), *_textbook())
-DRAWN = tuple(_from_sources("drawn.toml"))
-KEPT = tuple(_from_sources("kept.toml"))
+ZOO = (*_of("models.toml"), *_textbook())
+DRAWN = tuple(_of("drawn.toml"))
+KEPT = tuple(_of("kept.toml"))
+FORTY = tuple(_of("forty.toml"))

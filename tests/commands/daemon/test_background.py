@@ -20,14 +20,9 @@ from autotune.storage.formats import Control
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 
+from ...waiting import until
+
 LIMIT_S = 60.0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_without_a_daemon_there_is_nothing_to_stop(workspace: Workspace) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.tvm_backend.cuda import cubin, tf32
 from autotune.tvm_backend.cuda.wmma import BF16, TF32
-from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.kernels.shared_library import build_library
 from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.design_space import plain_trace, tune_context
 from autotune.tvm_backend.search.knobs import Applied, Knobs

@@ -13,7 +13,7 @@ from autotune.machine import gpus
 from autotune.machine.leases import cpu_name, lease
 from autotune.processes.messages import ExportRequest
 from autotune.tvm_backend.export import progress
-from autotune.tvm_backend.export.progress import Leases, Steps, plan
+from autotune.tvm_backend.export.progress import Leases, NumberedSteps, plan
 
 
 def request(**given: Any) -> ExportRequest:
@@ -47,7 +47,7 @@ def test_each_step_has_its_number_and_a_wait_is_marked(monkeypatch: pytest.Monke
     told: list[tuple[str, bool]] = []
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    steps = Steps(lambda step, waiting=False: told.append((step, waiting)), ("reading", "building"))
+    steps = NumberedSteps(lambda step, waiting=False: told.append((step, waiting)), ("reading", "building"))
     steps.wait("a CPU")
     steps.begin("building")
     steps.done(1, 9)
@@ -66,7 +66,7 @@ def test_a_gpu_is_timed_beside_work_on_all_cpus_but_one(tmp_path: Path, monkeypa
     folder = tmp_path / "locks"
     told: list[str] = []
     given = request(lock_folder=str(folder), cpus=(0, 1, 2))
-    leases = Leases(given, None, Steps(lambda step, waiting=False: told.append(step), ()))  # type: ignore[arg-type]
+    leases = Leases(given, None, NumberedSteps(lambda step, waiting=False: told.append(step), ()))  # type: ignore[arg-type]
     with lease(folder, [cpu_name(0), cpu_name(2)], wait_s=0), leases.timing():
         for name in (cpu_name(1), "cuda:0"):
             with pytest.raises(Busy):
@@ -81,7 +81,7 @@ def test_all_cpus_that_are_free_are_taken_for_what_can_be_divided(
     folder = tmp_path / "locks"
     told: list[str] = []
     given = request(lock_folder=str(folder), cpus=(0, 1, 2))
-    leases = Leases(given, None, Steps(lambda step, waiting=False: told.append(step), ()))  # type: ignore[arg-type]
+    leases = Leases(given, None, NumberedSteps(lambda step, waiting=False: told.append(step), ()))  # type: ignore[arg-type]
     with lease(folder, [cpu_name(1)], wait_s=0), leases.free_cpus() as count:
         assert count == 2
     with leases.free_cpus() as count:

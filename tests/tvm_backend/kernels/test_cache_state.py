@@ -6,7 +6,7 @@ import pytest
 
 from autotune.tvm_backend.kernels import cache_state
 from autotune.tvm_backend.kernels.cache_state import Caches, Context
-from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.kernels.shared_library import build_library
 
 KIB = 2**10
 

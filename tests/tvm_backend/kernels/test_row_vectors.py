@@ -10,8 +10,8 @@ import tvm
 from tvm import te
 from tvm.s_tir.meta_schedule.database import Workload
 
-from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
+from autotune.tvm_backend.kernels.shared_library import build_library
 from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.propose import Request

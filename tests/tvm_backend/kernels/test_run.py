@@ -6,8 +6,8 @@ import pytest
 
 from autotune.tvm_backend.kernels import run
 from autotune.tvm_backend.kernels.cache_state import Caches, Context
-from autotune.tvm_backend.kernels.compile import build_library
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+from autotune.tvm_backend.kernels.shared_library import build_library
 
 BEST = 100.0
 ARGS = [["TENSOR", "float32", [8]]] * 2

@@ -54,7 +54,7 @@ from autotune.tvm_backend.load import load_for_tuning
 load_for_tuning("cuda", ())
 import tvm
 from tvm import s_tir, te
-from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.kernels.shared_library import build_library
 from autotune.tvm_backend.kernels.run import Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 from autotune.tvm_backend.target import resolve_target, tvm_target

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from autotune.plans.choose import choose
 from autotune.plans.exploration import Alternatives, plan_of
+from autotune.plans.kernel_selection import choose
 from autotune.plans.plan import NOTHING, Block, Plan
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.alternatives import Explored, explore

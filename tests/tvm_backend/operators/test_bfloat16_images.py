@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import te
 
-from autotune.tvm_backend.intrinsics.elements import numbers, rounded
+from autotune.tvm_backend.intrinsics.bfloat16 import numbers, rounded
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.choice import Instructions
 from autotune.tvm_backend.kernels.pipeline import pipeline

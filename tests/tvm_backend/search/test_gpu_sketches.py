@@ -102,7 +102,7 @@ import tvm
 from tvm import te
 from autotune.tvm_backend.cuda import compiler
 from autotune.tvm_backend.kernels import verify
-from autotune.tvm_backend.kernels.compile import build_library
+from autotune.tvm_backend.kernels.shared_library import build_library
 from autotune.tvm_backend.search.design_space import tune_context
 from autotune.tvm_backend.target import resolve_target, tvm_target
 

@@ -12,10 +12,10 @@ from autotune.config import load_config
 from autotune.processes.messages import RunStage
 from autotune.storage import formats
 from autotune.storage.claim_outcomes import ClaimOutcome, ClaimOutcomes
-from autotune.storage.formats import Candidate, Failure, Quarantined, StageFile, Trial
+from autotune.storage.formats import Candidate, Failure, StageFile, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
-from autotune.storage.quarantine import Quarantine
+from autotune.storage.quarantine import Quarantine, Quarantined
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
 from autotune.workers.cluster.parcel import Parcel, Scratch, StageFiles

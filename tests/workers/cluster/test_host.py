@@ -14,7 +14,7 @@ from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge
-from autotune.workers.cluster.host import Found, Host, Order
+from autotune.workers.cluster.host import Found, Host, StageOrder
 from autotune.workers.cluster.parcel import Parcel, StageFiles
 
 LIMIT_S = 60.0
@@ -39,12 +39,14 @@ def copy(workspace: Workspace) -> NodeCopy:
 
 
 @pytest.fixture
-def order(workspace: Workspace, job: JobPaths, copy: NodeCopy) -> Callable[..., tuple[Order, StageFiles]]:
-    def make(id: int, kind: str, task: int = 0, device: str = "") -> tuple[Order, StageFiles]:
+def order(workspace: Workspace, job: JobPaths, copy: NodeCopy) -> Callable[..., tuple[StageOrder, StageFiles]]:
+    def make(id: int, kind: str, task: int = 0, device: str = "") -> tuple[StageOrder, StageFiles]:
         spec = read_spec(job)
         request = RunStage(id, job.folder.name, task, 0, kind, (0,), LIMIT_S, count=8, device=device)  # type: ignore
         files = StageFiles(workspace, spec, request)
-        return Order(SIMULATED, request, spec, True, copy.parcel(files, load_config(workspace.config)).pack()), files
+        return StageOrder(
+            SIMULATED, request, spec, True, copy.parcel(files, load_config(workspace.config)).pack()
+        ), files
 
     return make
 
@@ -59,7 +61,7 @@ def until_report(host: Host) -> list[Found]:
 
 
 def test_commands_are_carried_out_by_their_numbers_however_they_arrive(
-    host: Host, job: JobPaths, order: Callable[..., tuple[Order, StageFiles]], copy: NodeCopy
+    host: Host, job: JobPaths, order: Callable[..., tuple[StageOrder, StageFiles]], copy: NodeCopy
 ) -> None:
     """And what was measured is told while the stage still measures."""
     for number, kind in enumerate(("search", "build")):

@@ -14,7 +14,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,9 @@ from autotune.workers.cluster.runner import ClusterRunner
 from autotune.workers.stage_runner import StageRunner
 from autotune.workers.worker_pool import WorkerPool
 
-from ...rpc_lab import Lab, free_port
+from ...rpc_lab import Lab
+from ...waiting import until
+from .ray_nodes import CLUSTER, LIMIT_S, Nodes, add_pinned, joined
 
 if importlib.util.find_spec("ray") is None:
     warnings.warn("RAY IS NOT INSTALLED: nothing tests the cluster; run: pip install 'autotune[ray]'", stacklevel=1)
@@ -43,68 +44,12 @@ if importlib.util.find_spec("ray") is None:
 if os.environ.get("PYTEST_XDIST_WORKER"):
     pytest.skip("a cluster needs a test process for itself", allow_module_level=True)
 
-LIMIT_S = 90.0
-CLUSTER = '\n[cluster]\nengine = "ray"\naddress = "{address}"\nnode_timeout_s = {timeout_s}\n'
-
-
-class Nodes:
-    """A cluster on this machine. Each node has two CPUs and a device, all of them simulated."""
-
-    def __init__(self) -> None:
-        from ray._private import utils
-        from ray.cluster_utils import Cluster
-
-        utils.set_sigterm_handler = lambda handler: None  # it is for the main thread alone, and nodes come beside it
-        os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
-        head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
-        if importlib.util.find_spec("grpc") is not None:
-            self.client_port = head["ray_client_server_port"] = free_port()
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
-        self.nodes: dict[str, Any] = {}
-        self.starter = ThreadPoolExecutor(1)  # Linux kills a node when the thread that started it ends
-
-    @property
-    def address(self) -> str:
-        return str(self.cluster.address)
-
-    def add(self, name: str, **more: Any) -> None:
-        node = {"num_cpus": 2, "resources": {"gpu0": 1}, "node_name": name, "object_store_memory": 80 << 20, **more}
-        self.nodes[name] = self.starter.submit(self.cluster.add_node, wait=False, **node).result()
-
-    def kill(self, name: str) -> None:
-        self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
-
-    def drain(self, name: str) -> None:
-        """Tell Ray that a node will be taken away in ten minutes."""
-        from ray._raylet import GcsClient
-        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
-
-        reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-        by = int(1000 * (time.time() + 600))
-        accepted, refusal = GcsClient(address=self.address).drain_node(self.nodes[name].node_id, reason, "test", by)
-        assert accepted, refusal
-
-    def only(self, *names: str) -> None:
-        """Have exactly these nodes."""
-        for name in set(self.nodes) - set(names):
-            self.kill(name)
-        for name in names:
-            if name not in self.nodes:
-                self.add(name)
-
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     started = Nodes()
     yield started
     started.cluster.shutdown()
-
-
-def joined(runner: StageRunner, count: int) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while sum(node.state == "serving" for node in runner.nodes()) < count:
-        assert time.monotonic() < deadline, runner.trouble()
-        list(runner.reports(runner.descriptors()))
 
 
 class TestContract(StageRunnerContract):
@@ -168,13 +113,6 @@ def meanwhile(work: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 def test_a_node_with_other_versions_is_refused_by_name_and_the_job_waits(
     nodes: Nodes, workspace: Workspace, on_ray: Callable[..., None], make_job: Callable[..., JobPaths], tmp_path: Path
@@ -190,7 +128,7 @@ def test_a_node_with_other_versions_is_refused_by_name_and_the_job_waits(
     told: list[Any] = []
 
     def look() -> None:
-        wait_for(lambda: any(node.state == "refused" for node in nodes_shown(workspace)))
+        until(lambda: any(node.state == "refused" for node in nodes_shown(workspace)))
         told.extend(node for node in nodes_shown(workspace) if node.state == "refused")
         time.sleep(1.5)  # the reasons are published once a second
         told.append(state(job).reason)
@@ -231,14 +169,14 @@ def test_nodes_die_come_and_are_drained_in_the_middle_and_every_trial_is_measure
 
     def disturb() -> None:
         try:
-            wait_for(lambda: bool(done_on("n1") and done_on("n2")))
+            until(lambda: bool(done_on("n1") and done_on("n2")))
             nodes.kill("n1")
             nodes.add("n3")
-            wait_for(lambda: is_shown("n3", "serving") and bool(lost()))
+            until(lambda: is_shown("n3", "serving") and bool(lost()))
             nodes.drain("n2")
-            wait_for(lambda: is_shown("n2", "draining"))
+            until(lambda: is_shown("n2", "draining"))
             drained.append(time.time())
-            wait_for(lambda: bool(done_on("n3", since=drained[0])))
+            until(lambda: bool(done_on("n3", since=drained[0])))
             losses.extend(lost())
         finally:
             os.kill(os.getpid(), signal.SIGINT)
@@ -263,12 +201,12 @@ def test_a_node_that_hangs_is_lost_after_its_time_and_used_again_when_it_answers
     stopped: list[psutil.Process] = []
 
     def hang() -> None:
-        wait_for(lambda: len(hashes(workspace, 1)) >= 6)
+        until(lambda: len(hashes(workspace, 1)) >= 6)
         named = psutil.process_iter(["cmdline"])
         stopped.extend(process for process in named if "ray::Host" in " ".join(process.info["cmdline"] or []))
         for process in stopped:
             process.suspend()
-        wait_for(lambda: any(node.state == "lost" for node in nodes_shown(workspace)))
+        until(lambda: any(node.state == "lost" for node in nodes_shown(workspace)))
         for process in stopped:
             process.resume()
 
@@ -293,7 +231,7 @@ def test_a_node_that_is_slow_is_named_with_what_it_is_slow_at(
     told: dict[str, Any] = {}
 
     def look() -> None:
-        wait_for(lambda: any(node.slowness for node in nodes_shown(workspace)))
+        until(lambda: any(node.slowness for node in nodes_shown(workspace)))
         told.update({node.name: dict(node.slowness) for node in nodes_shown(workspace)})
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -327,7 +265,7 @@ def test_a_bridge_that_is_killed_is_started_again(
     job = make_job(1, "net", tasks=1, target=SIMULATED, trials=24)
 
     def kill() -> None:
-        wait_for(lambda: len(hashes(workspace, 1)) >= 4)
+        until(lambda: len(hashes(workspace, 1)) >= 4)
         for child in psutil.Process().children():
             if "autotune.workers.cluster.bridge" in child.cmdline():
                 child.kill()
@@ -381,17 +319,6 @@ def nodes_by_kind(workspace: Workspace) -> dict[str, set[str]]:
     return by_kind
 
 
-def add_pinned(nodes: Nodes, name: str, cpu: int, **more: Any) -> None:
-    """Add a node that has one CPU of this machine."""
-    before = os.sched_getaffinity(0)
-    pin = nodes.starter.submit  # the thread that starts nodes, which inherit its CPUs
-    try:
-        pin(os.sched_setaffinity, 0, {sorted(before)[cpu]}).result()
-        nodes.add(name, **{"num_cpus": 1, "resources": {}, **more})
-    finally:
-        pin(os.sched_setaffinity, 0, before).result()
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each of the two nodes needs a CPU")
 def test_a_real_task_is_measured_on_cpus_of_its_model_and_built_on_any(
@@ -439,7 +366,7 @@ def test_boards_are_measured_on_from_the_node_that_has_them(
     joined(runner, 2)
 
     def attach() -> None:
-        wait_for(lambda: any(board_failures(workspace)))
+        until(lambda: any(board_failures(workspace)))
         lab.start_server(supervised=True)
 
     thread = meanwhile(attach)

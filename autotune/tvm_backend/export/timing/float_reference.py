@@ -26,7 +26,7 @@ _MAX_INPUTS = 8
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FloatComparison:
     """How a library and the runtime of the model compare with the same weights in float32.
 
     Attributes:
@@ -56,7 +56,7 @@ class Outcome:
         )
 
 
-def compare(export: ExportJob, case: Case, library: Path) -> Outcome | None:
+def compare(export: ExportJob, case: Case, library: Path) -> FloatComparison | None:
     """Compare a library with the same weights in float32, at one set of shapes.
 
     Args:
@@ -76,7 +76,7 @@ def compare(export: ExportJob, case: Case, library: Path) -> Outcome | None:
         return None
     ways = list(zip(*(_ways(model, item.inputs.arrays, export.request.threads) for item in cases), strict=True))
     ours = [library_outputs(export, item, library) for item in cases]
-    return Outcome(export, case, ours[0], *judge(ours, ways, exact, export.request.tolerance))
+    return FloatComparison(export, case, ours[0], *judge(ours, ways, exact, export.request.tolerance))
 
 
 def decides(model: OnnxModel, arrays: Arrays, threads: int) -> bool:

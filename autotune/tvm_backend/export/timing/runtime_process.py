@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from autotune.errors import WorkerCrashed, WorkerError
@@ -18,6 +19,11 @@ from autotune.errors import WorkerCrashed, WorkerError
 MAX_S = 300.0  # that an answer may take: a model is loaded and run once, or for some tenths of a second
 KERNELS = "kernels"  # the line that asks for them
 _MESSAGE_LENGTH = 300  # characters of an error message that are kept
+
+
+def running_file(outputs: str) -> Path:
+    """Return the file that names the kernel that runs, beside that with the outputs of a first run."""
+    return Path(outputs).with_suffix(".running")
 
 
 class RuntimeProcess:
@@ -37,6 +43,7 @@ class RuntimeProcess:
 
     def __init__(self, name: str, request: Mapping[str, Any], threads: int, program: Sequence[str]) -> None:
         self._name = name
+        self._outputs: str | None = request.get("outputs")
         self.waited_s = 0.0
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - `end` closes it
         self._process = subprocess.Popen(
@@ -102,10 +109,7 @@ class RuntimeProcess:
         assert self._process.stdout is not None
         began = time.monotonic()
         if not select.select([self._process.stdout], [], [], MAX_S)[0]:
-            raise WorkerError(
-                f"{self._name} has not answered in {MAX_S:g} s: a run of the model takes too long to be compared."
-                " Let the daemon run on, so that each kernel has a trial; `autotune status JOB` names those without"
-            )
+            raise self._late()
         answer = self._process.stdout.readline()
         self.waited_s += time.monotonic() - began
         if not answer.endswith("\n"):
@@ -114,6 +118,16 @@ class RuntimeProcess:
         if "error" in content:
             raise WorkerError(f"{self._name} cannot run the model: {content['error']}"[:_MESSAGE_LENGTH])
         return content
+
+    def _late(self) -> WorkerError:
+        """Return the error of a run that does not end, with the kernel that it has not got past where that is known."""
+        line = f"{self._name} has not answered in {MAX_S:g} s: a run of the model takes too long to be compared"
+        advice = "let the daemon run on, so that each kernel has a trial; `autotune status JOB` names those without"
+        kernel = running_file(self._outputs) if self._outputs else None
+        if kernel is None or not kernel.exists():
+            return WorkerError(f"{line}; {advice}")
+        since_s = time.time() - kernel.stat().st_mtime
+        return WorkerError(f"{line}. Its kernel {kernel.read_text().strip()} has run for {since_s:.0f} s; {advice}")
 
     def _tell(self, line: str) -> None:
         """Write a line to the process. One that has died does not answer, or has said why before."""

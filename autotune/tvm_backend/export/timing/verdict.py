@@ -13,7 +13,7 @@ from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.inputs import SEED
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import OnnxModel, Submitted, models_of
-from autotune.tvm_backend.export.timing import choices, float_reference
+from autotune.tvm_backend.export.timing import float_reference, verified_choices
 from autotune.tvm_backend.export.timing.own_error import own_error
 
 _LONG_S = 3.0  # after which a submission moves the inputs no more
@@ -71,4 +71,4 @@ def _otherwise(model: Submitted, arrays: Arrays, threads: int) -> VerifiedBy:
         return "nothing"
     if float_reference.decides(model, arrays, threads):
         return "float32"
-    return "choices" if choices.chooses(model) else "nothing"
+    return "choices" if verified_choices.chooses(model) else "nothing"

@@ -58,7 +58,7 @@ inline const std::vector<TensorInfo>& kOutputs = kEntries[0].outputs;
 
 
 @dataclass(frozen=True)
-class Function:
+class CppFunction:
     """A function of the library.
 
     Attributes:
@@ -91,7 +91,7 @@ class Library:
     instructions: Sequence[str] = ()
 
 
-def sources(name: str, library: Library, functions: Sequence[Function], version: str) -> Iterator[tuple[str, bytes]]:
+def sources(name: str, library: Library, functions: Sequence[CppFunction], version: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
     Args:
@@ -123,7 +123,7 @@ def check(name: str) -> Traversable:
     return files(isa).joinpath(name) if name in _PERMISSIONS else files(__package__).joinpath("program", name)
 
 
-def _entry(function: Function) -> str:
+def _entry(function: CppFunction) -> str:
     inputs = _tensors(function.inputs, function.rows)
     outputs = _tensors(function.outputs, {})
     return f"\n    {{{text_literal(function.name)},\n     {{{inputs}}},\n     {{{outputs}}}}},"

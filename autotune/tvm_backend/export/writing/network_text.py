@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.writing.cpp_program import text_literal
-from autotune.tvm_backend.export.writing.network import FusedBlock, Network, PlacedTensor, element_bytes, refused
+from autotune.tvm_backend.export.writing.planned_network import (
+    FusedBlock,
+    Network,
+    PlacedTensor,
+    element_bytes,
+    refused,
+)
 
 _CPP_TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},

@@ -27,8 +27,8 @@ from autotune.tvm_backend.export.writing.files import (
     WEIGHTS,
     checksums,
 )
-from autotune.tvm_backend.export.writing.network import Network, read_network, refused
 from autotune.tvm_backend.export.writing.network_text import model_header, network_source
+from autotune.tvm_backend.export.writing.planned_network import Network, read_network, refused
 from autotune.tvm_backend.threads import pool
 from autotune.tvm_backend.types import Executable, IRModule
 

@@ -24,8 +24,8 @@ from autotune.tvm_backend.models.gguf.graph import (
     build_graph,
     input_specs,
 )
-from autotune.tvm_backend.models.gguf.network import Network, read_network
-from autotune.tvm_backend.models.gguf.reference import LANES, Reference
+from autotune.tvm_backend.models.gguf.network import DecoderFile, read_network
+from autotune.tvm_backend.models.gguf.reference import LANES, DecoderReference
 from autotune.tvm_backend.models.model import Model, as_model_error
 
 __all__ = ["KEYS", "LOGITS", "TOKENS", "VALUES", "Decoder"]
@@ -50,11 +50,11 @@ class Decoder:
         reference: What it is verified against.
     """
 
-    network: Network
+    network: DecoderFile
     context: int
     activations: Activations
     weights: Weights = field(repr=False)
-    reference: Reference = field(repr=False)
+    reference: DecoderReference = field(repr=False)
 
     @classmethod
     def read(cls, path: Path, context: int | None, activations: Activations) -> Decoder:
@@ -81,9 +81,9 @@ class Decoder:
         return cls._of(read_network(path), values.shape[2], activations)
 
     @classmethod
-    def _of(cls, network: Network, context: int, activations: Activations) -> Decoder:
+    def _of(cls, network: DecoderFile, context: int, activations: Activations) -> Decoder:
         weights = Weights(network, in_bytes=activations == "int8")
-        return cls(network, context, activations, weights, Reference(network))
+        return cls(network, context, activations, weights, DecoderReference(network))
 
     def shapes(self) -> tuple[ShapeBinding, ...]:
         """Return a set of shapes for each number of tokens that are computed together."""

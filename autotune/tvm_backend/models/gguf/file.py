@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from autotune.errors import ModelError, one_line
 from autotune.regular_file import open_regular
-from autotune.tvm_backend.models.gguf.elements import FORMATS, ElementFormat
+from autotune.tvm_backend.models.gguf.element_formats import FORMATS, ElementFormat
 
 MAGIC = b"GGUF"
 Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]

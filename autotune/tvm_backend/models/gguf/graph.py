@@ -18,12 +18,12 @@ from tvm import relax
 from autotune.options import InputSpec
 from autotune.tvm_backend.intrinsics.packed_dots import WORD
 from autotune.tvm_backend.models.gguf.file import Tensor
-from autotune.tvm_backend.models.gguf.network import Layer, Network
+from autotune.tvm_backend.models.gguf.network import DecoderFile, DecoderLayer
 from autotune.tvm_backend.models.gguf.reference import cache_shapes
 from autotune.tvm_backend.operators import activations as kernels
 from autotune.tvm_backend.operators.activations import LANES, Blocked
 from autotune.tvm_backend.operators.cached_attention import Attention, attend_kernel, keep_kernel
-from autotune.tvm_backend.operators.packed_weights import PackedForm, PackedWeights, imported_product, pack
+from autotune.tvm_backend.operators.packed_weights import PackedForm, PackedRows, imported_product, pack
 from autotune.tvm_backend.types import Expr, IRModule, PrimFunc
 
 Array = npt.NDArray[Any]
@@ -38,7 +38,7 @@ _FOUR_BITS = 4
 _EIGHT_BITS = 8
 
 
-def input_specs(network: Network, rows: int, context: int) -> tuple[InputSpec, ...]:
+def input_specs(network: DecoderFile, rows: int, context: int) -> tuple[InputSpec, ...]:
     """Return the inputs of the graph for so many tokens at a time, and a cache for `context`."""
     keys, values = cache_shapes(network.sizes, context)
     return (
@@ -56,7 +56,7 @@ class Matrix:
 
     outputs: int
     columns: int
-    packed: PackedWeights | None
+    packed: PackedRows | None
     constants: tuple[Expr, ...]
 
     @property
@@ -79,7 +79,7 @@ class Weights:
         network: The decoder.
     """
 
-    def __init__(self, network: Network, *, in_bytes: bool) -> None:
+    def __init__(self, network: DecoderFile, *, in_bytes: bool) -> None:
         self.network = network
         self._in_bytes = in_bytes
         self._matrices: dict[tuple[str, ...], Matrix] = {}
@@ -175,7 +175,7 @@ class _Graph:
         program = kernels.embedding_kernel(form, self._rows, (tokens, width), factor)
         return self._call(program, "embed", [self._inputs[IDS], *constants], [self._floats(width)])
 
-    def _layer(self, index: int, layer: Layer, x: Expr) -> Expr:
+    def _layer(self, index: int, layer: DecoderLayer, x: Expr) -> Expr:
         sizes = self._network.sizes
         attention = self._attention(index, layer)
         queries = self._kept(index, layer, attention, self._normalised(x, layer.norm, self._rows))
@@ -188,7 +188,7 @@ class _Graph:
         x = self._added(x, self._activations(gathered, sizes.heads * sizes.head), layer.output, layer.after_norm)
         return self._added(x, self._gated(layer, x), layer.down, layer.inner_after_norm)
 
-    def _attention(self, index: int, layer: Layer) -> Attention:
+    def _attention(self, index: int, layer: DecoderLayer) -> Attention:
         network = self._network
         sizes = network.sizes
         return Attention(
@@ -206,7 +206,7 @@ class _Graph:
             joined=len(self._weights.joined((layer.query, layer.key, layer.value))) == 1,
         )
 
-    def _kept(self, index: int, layer: Layer, attention: Attention, normalised: _Activations) -> Expr:
+    def _kept(self, index: int, layer: DecoderLayer, attention: Attention, normalised: _Activations) -> Expr:
         """Rotated queries, after keys and values were kept."""
         matrices = self._weights.joined((layer.query, layer.key, layer.value))
         products = [self._product(normalised.of(matrix), matrix) for matrix in matrices]
@@ -228,7 +228,7 @@ class _Graph:
             self._angles[local] = [relax.const(function(angles), "float32") for function in (np.cos, np.sin)]
         return self._angles[local]
 
-    def _gated(self, layer: Layer, x: Expr) -> _Activations:
+    def _gated(self, layer: DecoderLayer, x: Expr) -> _Activations:
         normalised = self._normalised(x, layer.inner_norm, self._rows)
         matrices = self._weights.joined((layer.gate, layer.up))
         products = [self._product(normalised.of(matrix), matrix) for matrix in matrices]

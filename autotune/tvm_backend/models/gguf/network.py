@@ -26,7 +26,7 @@ _GEMMA_GLOBAL_EVERY = 6
 
 
 @dataclass(frozen=True)
-class Architecture:
+class DecoderArchitecture:
     """In what an architecture differs from the others.
 
     Attributes:
@@ -42,11 +42,11 @@ class Architecture:
     local: bool = False
 
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "llama": Architecture(adjacent=True),
-    "qwen2": Architecture(),
-    "qwen3": Architecture(),
-    "gemma3": Architecture(gelu=True, scaled=True, local=True),
+ARCHITECTURES: Mapping[str, DecoderArchitecture] = {
+    "llama": DecoderArchitecture(adjacent=True),
+    "qwen2": DecoderArchitecture(),
+    "qwen3": DecoderArchitecture(),
+    "gemma3": DecoderArchitecture(gelu=True, scaled=True, local=True),
 }
 
 
@@ -74,7 +74,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Layer:
+class DecoderLayer:
     """The tensors of a layer. Those that its architecture lacks are None."""
 
     norm: Tensor
@@ -118,7 +118,7 @@ _OF_LAYER = re.compile(r"blk\.([0-9]{1,4})\.(.+)")
 
 
 @dataclass(frozen=True)
-class Network:
+class DecoderFile:
     """A decoder.
 
     Attributes:
@@ -138,7 +138,7 @@ class Network:
     """
 
     file: GgufFile
-    architecture: Architecture
+    architecture: DecoderArchitecture
     sizes: Sizes
     epsilon: float
     context: int
@@ -149,7 +149,7 @@ class Network:
     last_norm: Tensor
     classifier: Tensor
     factors: Tensor | None
-    layers: tuple[Layer, ...]
+    layers: tuple[DecoderLayer, ...]
 
     def is_local(self, layer: int) -> bool:
         """Return whether a layer looks at near tokens only."""
@@ -169,7 +169,7 @@ class Network:
         return np.outer(np.arange(positions), steps).astype(np.float32)
 
 
-def read_network(path: Path) -> Network:
+def read_network(path: Path) -> DecoderFile:
     """Read what a GGUF file says of a decoder.
 
     Raises:
@@ -188,13 +188,13 @@ class _Reader:
             names = ", ".join(ARCHITECTURES)
             raise self._refused(f"its architecture {one_line(self._name)[:40]!r} is not known; known are {names}")
 
-    def network(self) -> Network:
+    def network(self) -> DecoderFile:
         self._check_scaling()
         sizes = self._sizes()
         embedding = self._take("token_embd.weight", (sizes.vocabulary, sizes.width))
         classifier = self._left.pop("output.weight", embedding)
         self._check(classifier, (sizes.vocabulary, sizes.width))
-        network = Network(
+        network = DecoderFile(
             file=self._file,
             architecture=ARCHITECTURES[self._name],
             sizes=sizes,
@@ -243,7 +243,7 @@ class _Reader:
         if kind not in ("none", "linear"):
             raise self._refused(f"its positions are scaled by {one_line(str(kind))[:40]!r}, which is not known")
 
-    def _layer(self, index: int, sizes: Sizes) -> Layer:
+    def _layer(self, index: int, sizes: Sizes) -> DecoderLayer:
         width = sizes.width
         queries = sizes.heads * sizes.head
         shared = sizes.shared * sizes.head
@@ -258,7 +258,7 @@ class _Reader:
         for place, name in _NAMES.items():
             take = self._maybe if place in optional else self._take
             taken[place] = take(f"blk.{index}.{name}", shapes.get(place, (width,)))
-        return Layer(**taken)  # type: ignore[arg-type]
+        return DecoderLayer(**taken)  # type: ignore[arg-type]
 
     def _maybe(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
         return self._take(name, shape) if name in self._left else None
@@ -305,7 +305,7 @@ class _Reader:
         return ModelError(f"{self._file.path}: {reason}")
 
 
-def matrices(network: Network) -> Iterator[Tensor]:
+def matrices(network: DecoderFile) -> Iterator[Tensor]:
     """Yield the matrices of a decoder, the table of embeddings last."""
     for layer in network.layers:
         yield from (layer.query, layer.key, layer.value, layer.output, layer.gate, layer.up, layer.down)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.models.gguf.file import Tensor
-from autotune.tvm_backend.models.gguf.network import Layer, Network, Sizes
+from autotune.tvm_backend.models.gguf.network import DecoderFile, DecoderLayer, Sizes
 
 Floats = npt.NDArray[np.float32]
 LANES = 16  # tokens of a chunk of keys
@@ -21,7 +21,7 @@ _MAX_KEPT = 2 << 30  # bytes of weights that are kept in float32
 _HIDDEN = np.float32(-np.inf)
 
 
-class Reference:
+class DecoderReference:
     """A decoder in float32.
 
     Args:
@@ -30,7 +30,7 @@ class Reference:
     Its weights are converted when they are first used, and kept as far as they fit 2 GiB.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: DecoderFile) -> None:
         self._network = network
         self._kept: dict[str, Floats] = {}
         self._bytes = 0
@@ -59,7 +59,7 @@ class Reference:
         ids, past, last, keys, values = arrays
         return [self.logits(ids, int(past[0]), keys.copy(), values.copy(), int(last[0]))]
 
-    def _layer(self, index: int, layer: Layer, x: Floats, past: int, keys: Floats, values: Floats) -> Floats:
+    def _layer(self, index: int, layer: DecoderLayer, x: Floats, past: int, keys: Floats, values: Floats) -> Floats:
         y = self._norm(x, layer.norm)
         y = self._attention(index, layer, y, past, keys, values) @ self._floats(layer.output).T
         x = x + (y if layer.after_norm is None else self._norm(y, layer.after_norm))
@@ -69,7 +69,7 @@ class Reference:
         y = self._product(y, layer.down)
         return np.asarray(x + (y if layer.inner_after_norm is None else self._norm(y, layer.inner_after_norm)))
 
-    def _attention(self, index: int, layer: Layer, y: Floats, past: int, keys: Floats, values: Floats) -> Floats:
+    def _attention(self, index: int, layer: DecoderLayer, y: Floats, past: int, keys: Floats, values: Floats) -> Floats:
         sizes = self._network.sizes
         local = self._network.is_local(index)
         angles = self._network.angles(past + len(y), local=local)[past:]
@@ -165,7 +165,7 @@ def _attend(sizes: Sizes, query: Floats, keys: Floats, values: Floats, hidden: F
     return np.asarray(gathered.reshape(sizes.heads, rows, sizes.head).transpose(1, 0, 2).reshape(rows, -1))
 
 
-def greedy(reference: Reference, sizes: Sizes, ids: Sequence[int], count: int, context: int) -> list[int]:
+def greedy(reference: DecoderReference, sizes: Sizes, ids: Sequence[int], count: int, context: int) -> list[int]:
     """Return the tokens that follow some, always the most likely one."""
     keys, values = empty_cache(sizes, context)
     made: list[int] = []

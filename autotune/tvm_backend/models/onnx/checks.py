@@ -8,18 +8,21 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnxruntime
 
 from autotune.errors import ModelError, OperatorRefused, Refusal
 from autotune.options import InputSpec
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
-from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session
+from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session, reason
 from autotune.tvm_backend.types import ModelProto, NodeProto, ValueInfoProto
 
 _NO_NETWORKS = {  # what the names of operators begin with, and what serves them
     "TreeEnsemble": "lleaves, treelite and ONNX Runtime run ensembles of trees fast",
     "SVM": "ONNX Runtime runs support vector machines fast",
 }
+_MIN_RANK = 2  # of what is no list of sizes or scales
 _MAX_ELEMENTS = 1 << 32  # of one tensor: 16 GiB in float32
 
 
@@ -86,8 +89,42 @@ def check_runs(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> No
     Raises:
         ModelError: It does not; one line with its reason.
     """
+    _session(path, proto, inputs)
+
+
+def check_computes(path: Path, proto: ModelProto, inputs: Sequence[InputSpec], refused: ModelError) -> None:
+    """Check that a graph which was refused for one operator is not one that ONNX Runtime cannot run at all.
+
+    It is run on zeros, where these are values and not sizes, axes or indices.
+
+    Args:
+        path: The file.
+        proto: The graph.
+        inputs: Its inputs.
+        refused: Why it was refused.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run it for another reason; one line with that.
+    """
     try:
-        open_session(fix_shapes(proto, inputs), inputs)
+        session = _session(path, proto, inputs)
+    except ModelError as error:
+        if isinstance(refused, OperatorRefused) and refused.refusal and refused.refusal.operator in str(error):
+            return
+        raise
+    if any(np.dtype(item.dtype).kind != "f" or len(item.shape) < _MIN_RANK for item in inputs):
+        return
+    try:
+        session.run(None, {item.name: np.zeros(item.shape, item.dtype) for item in inputs})
+    except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
+        shapes = ", ".join(f"{item.name}={'x'.join(map(str, item.shape))}" for item in inputs)
+        line = f"{path}: ONNX Runtime cannot run the model with inputs of these shapes ({shapes}): {reason(error)}"
+        raise ModelError(f"{line}; give others with --input, or export the model again") from error
+
+
+def _session(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> onnxruntime.InferenceSession:
+    try:
+        return open_session(fix_shapes(proto, inputs), inputs)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
 

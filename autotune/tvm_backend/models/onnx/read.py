@@ -15,9 +15,10 @@ from onnx.external_data_helper import load_external_data_for_model
 
 from autotune.errors import ModelError, OperatorRefused, first_line
 from autotune.options import Constant, InputSpec
+from autotune.storage.formats import OpenBatch
 from autotune.tvm_backend.graph.constants import drop_empty_parts
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, open_batches, resolve
-from autotune.tvm_backend.models.onnx.checks import check_inputs, check_kind, check_sizes
+from autotune.tvm_backend.models.onnx.checks import check_computes, check_inputs, check_kind, check_sizes
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
 from autotune.tvm_backend.models.onnx.operators.inline import fold_constant_ifs
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
@@ -59,12 +60,30 @@ def read_model(
     check_inputs(path, proto, overrides)
     inputs = resolve_inputs(path, proto, overrides, dims)
     check_sizes(path, proto, inputs)
+    batches = open_batches(_open_inputs(path, proto), overrides, dims or {})
+    try:
+        return _imported(path, proto, inputs, batches, frozen=bool(values), gpu=gpu)
+    except ModelError as error:
+        if not isinstance(error, OperatorRefused) or (error.refusal and error.refusal.given):
+            check_computes(path, proto, inputs, error)
+        raise
+
+
+def _imported(
+    path: Path,
+    proto: ModelProto,
+    inputs: tuple[InputSpec, ...],
+    batches: tuple[OpenBatch, ...],
+    *,
+    frozen: bool,
+    gpu: bool,
+) -> Model:
+    """Import a graph as it is, or rewritten. `frozen` says that some of its inputs are constants."""
     outputs = tuple(output.name for output in proto.graph.output)
     graph = widen(proto) if has_halves(proto) and not gpu else proto
     with _about(path):
         graph = graph if is_large(graph) else lower_powers(graph)
-    batches = open_batches(_open_inputs(path, proto), overrides, dims or {})
-    if not values and not is_unfinished(graph) and is_lowered(graph, unroll=gpu):
+    if not frozen and not is_unfinished(graph) and is_lowered(graph, unroll=gpu):
         with contextlib.suppress(ModelError):
             return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph, batches)
     with _about(path):

@@ -86,7 +86,7 @@ def open_session(
         except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
             shapes = ", ".join(f"{item.name}={'x'.join(map(str, item.shape)) or 'scalar'}" for item in inputs)
             raise ModelError(
-                f"ONNX Runtime cannot read the model with inputs of these shapes ({shapes}): {_reason(error)};"
+                f"ONNX Runtime cannot read the model with inputs of these shapes ({shapes}): {reason(error)};"
                 " an export is verified against it: see docs/guides/models.md"
             ) from error
 
@@ -165,8 +165,8 @@ def _session_source(proto: ModelProto, folder: Path, options: onnxruntime.Sessio
     return str(path)
 
 
-def _reason(error: Exception) -> str:
-    """ONNX Runtime's message, without its own name for the kind of error."""
+def reason(error: Exception) -> str:
+    """Return ONNX Runtime's message, without its own name for the kind of error."""
     text = one_line(error)
     return text.rpartition(" : ")[2].strip() or text
 

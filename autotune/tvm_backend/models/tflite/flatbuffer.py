@@ -188,7 +188,7 @@ def check_runs(flatbuffer: Flatbuffer) -> None:
         Interpreter(model_content=flatbuffer.content).allocate_tensors()
 
 
-class Session:
+class LiteRtSession:
     """A model in LiteRT, without the kernels of XNNPACK, so that equal operators have equal results.
 
     Args:

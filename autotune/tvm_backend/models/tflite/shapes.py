@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, Operator, Session, packed, unpacked
+from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, LiteRtSession, Operator, packed, unpacked
 from autotune.tvm_backend.types import ModelT
 
 _INTEGERS = ("int32", "int64")
@@ -33,13 +33,13 @@ def with_constant_shapes(flatbuffer: Flatbuffer) -> Flatbuffer:
     kinds = {item.name for item in operators}
     if "SHAPE" not in kinds or kinds & _BY_VALUE:
         return flatbuffer
-    session = Session(flatbuffer.content, keep=True)
+    session = LiteRtSession(flatbuffer.content, keep=True)
     session.run([np.zeros(item["shape"], item["dtype"]) for item in session.inputs])
     constants = _from_shapes(flatbuffer, operators, session)
     return Flatbuffer(flatbuffer.path, _rewritten(flatbuffer, operators, session, constants))
 
 
-def _from_shapes(flatbuffer: Flatbuffer, operators: Sequence[Operator], session: Session) -> set[int]:
+def _from_shapes(flatbuffer: Flatbuffer, operators: Sequence[Operator], session: LiteRtSession) -> set[int]:
     """The tensors of integers that follow from shapes and constants."""
     following: set[int] = set()
     computed = {*flatbuffer.input_numbers(), *(number for item in operators for number in item.outputs)}
@@ -51,7 +51,9 @@ def _from_shapes(flatbuffer: Flatbuffer, operators: Sequence[Operator], session:
     return following
 
 
-def _rewritten(flatbuffer: Flatbuffer, operators: Sequence[Operator], session: Session, constants: set[int]) -> bytes:
+def _rewritten(
+    flatbuffer: Flatbuffer, operators: Sequence[Operator], session: LiteRtSession, constants: set[int]
+) -> bytes:
     model = unpacked(flatbuffer.content)
     main = model.subgraphs[0]
     kept = [not constants.issuperset(item.outputs) for item in operators]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from autotune.errors import ModelError, OperatorRefused, Refusal, one_line
 from autotune.storage.formats import KeptValue
 from autotune.tvm_backend.models.model import as_model_error
-from autotune.tvm_backend.models.tflite.flatbuffer import OF_STATE, Flatbuffer, Session, packed, unpacked
+from autotune.tvm_backend.models.tflite.flatbuffer import OF_STATE, Flatbuffer, LiteRtSession, packed, unpacked
 from autotune.tvm_backend.types import ModelT, OperatorT
 
 NEXT = "_next"  # at the end of the name of the output that is the input of the next run
@@ -226,8 +226,8 @@ def _check_same(path: Path, before: bytes, opened: bytes, states: tuple[KeptValu
     Raises:
         ModelError: They do not.
     """
-    kept = Session(before)
-    handed = Session(opened)
+    kept = LiteRtSession(before)
+    handed = LiteRtSession(opened)
     pairs = zip(handed.inputs[len(kept.inputs) :], states, strict=True)
     values = [np.full(item["shape"], state.first, item["dtype"]) for item, state in pairs]
     rng = np.random.default_rng(_SEED)

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from autotune.tvm_backend.isa.values import WORD
-from autotune.tvm_backend.operators.recurrent.layer import Layer
+from autotune.tvm_backend.operators.recurrent.layer import RecurrentLayer
 from autotune.tvm_backend.operators.recurrent.tile import Tile
 from autotune.tvm_backend.types import Buffer, PrimExpr
 
@@ -42,7 +42,7 @@ class Arguments:
     last: list[Buffer]
 
     @classmethod
-    def declare(cls, layer: Layer, tile: Tile) -> Arguments:
+    def declare(cls, layer: RecurrentLayer, tile: Tile) -> Arguments:
         """Make them the arguments of the function that is being built."""
         gates = layer.gates
         padded = layer.padded
@@ -88,7 +88,7 @@ class Rounded:
     totals: Buffer
 
     @classmethod
-    def allocate(cls, layer: Layer, dtype: str) -> Rounded:
+    def allocate(cls, layer: RecurrentLayer, dtype: str) -> Rounded:
         """Allocate them in the function that is being built."""
         directions = layer.directions
         return cls(
@@ -122,7 +122,7 @@ class States:
     lengths: Buffer
 
     @classmethod
-    def allocate(cls, layer: Layer, tile: Tile, arguments: Arguments) -> States:
+    def allocate(cls, layer: RecurrentLayer, tile: Tile, arguments: Arguments) -> States:
         """Allocate them in the function that is being built."""
         shape = (layer.directions, layer.batch, layer.padded)
         early = layer.kind == "GRU" and not layer.late_reset
@@ -138,7 +138,7 @@ class States:
 
 
 @dataclass(frozen=True)
-class Place:
+class StepPlace:
     """A step of a direction for one sequence or more, of which `sequence` is the first.
 
     `time` is the row of the inputs and outputs that the step takes.
@@ -150,7 +150,7 @@ class Place:
     time: PrimExpr = 0
 
 
-def within(states: States, place: Place, value: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
+def within(states: States, place: StepPlace, value: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
     """Return a value where a sequence is long enough for a step, else another."""
     if states.lengths is None:
         return value

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.operators.recurrent.buffers import Place, States, bounded, number, within
-from autotune.tvm_backend.operators.recurrent.layer import Activation, Layer
+from autotune.tvm_backend.operators.recurrent.buffers import States, StepPlace, bounded, number, within
+from autotune.tvm_backend.operators.recurrent.layer import Activation, RecurrentLayer
 from autotune.tvm_backend.types import Buffer, PrimExpr
 
 
@@ -27,9 +27,9 @@ class Vector:
         inputs: Returns the input of a gate.
     """
 
-    layer: Layer
+    layer: RecurrentLayer
     states: States
-    place: Place
+    place: StepPlace
     unit: PrimExpr
     sums: Buffer
     indices: tuple[PrimExpr, ...]
@@ -102,7 +102,7 @@ class Phase:
     factored: bool = False
 
 
-def phases(layer: Layer) -> tuple[Phase, ...]:
+def phases(layer: RecurrentLayer) -> tuple[Phase, ...]:
     """Return the parts of a step of a layer."""
     match layer.kind:
         case "LSTM":

@@ -17,9 +17,9 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from autotune.tvm_backend.operators.element_types import LEVELS, to_byte
-from autotune.tvm_backend.operators.recurrent.buffers import Arguments, Place, States, bounded, number, within
+from autotune.tvm_backend.operators.recurrent.buffers import Arguments, States, StepPlace, bounded, number, within
 from autotune.tvm_backend.operators.recurrent.cell import Phase, phases
-from autotune.tvm_backend.operators.recurrent.layer import Layer
+from autotune.tvm_backend.operators.recurrent.layer import RecurrentLayer
 from autotune.tvm_backend.operators.recurrent.sums import IntegerSums, Sums
 from autotune.tvm_backend.operators.recurrent.tile import Tile
 from autotune.tvm_backend.programs import OPAQUE
@@ -28,7 +28,7 @@ from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 _LARGEST = float(LEVELS - 1)  # of an unsigned byte
 
 
-def recurrent_kernel(layer: Layer, tile: Tile) -> PrimFunc:
+def recurrent_kernel(layer: RecurrentLayer, tile: Tile) -> PrimFunc:
     """Write the scheduled program of a layer.
 
     Its arguments are float32, but for what is said to be something else. With D directions, G gates, N hidden units and
@@ -63,7 +63,7 @@ def back_and_forth(step: PrimExpr, block: PrimExpr, blocks: int) -> PrimExpr:
 class _Writer:
     """Writes the statements of a program to the builder that is open."""
 
-    def __init__(self, layer: Layer, tile: Tile) -> None:
+    def __init__(self, layer: RecurrentLayer, tile: Tile) -> None:
         self._layer = layer
         self._tile = tile
         self._arguments = Arguments.declare(layer, tile)
@@ -85,7 +85,7 @@ class _Writer:
         with loop(0, self._layer.directions * groups) as piece:
             direction = piece // groups
             sequence = piece % groups * self._together
-            self._begin(Place(direction, sequence))
+            self._begin(StepPlace(direction, sequence))
             with T.serial(0, self._layer.steps) as step:
                 place = self._place(direction, sequence, step)
                 self._round(place)
@@ -93,7 +93,7 @@ class _Writer:
                     with T.serial(0, self._blocks) as block:
                         self._block(phase, place, back_and_forth(step, block, self._blocks))
                 self._put_out(place)
-            self._end(Place(direction, sequence))
+            self._end(StepPlace(direction, sequence))
 
     def _step_by_step(self) -> None:
         """Each step by all threads."""
@@ -101,7 +101,7 @@ class _Writer:
         runs = self._tile.runs or self._blocks
         size = self._blocks // runs
         with T.serial(0, directions) as direction:
-            self._begin(Place(direction, 0))
+            self._begin(StepPlace(direction, 0))
         with T.serial(0, self._layer.steps) as step:
             with T.serial(0, directions) as direction:
                 self._round(self._place(direction, 0, step))
@@ -112,17 +112,17 @@ class _Writer:
             with T.serial(0, directions) as direction:
                 self._put_out(self._place(direction, 0, step))
         with T.serial(0, directions) as direction:
-            self._end(Place(direction, 0))
+            self._end(StepPlace(direction, 0))
 
-    def _place(self, direction: PrimExpr, sequence: PrimExpr, step: PrimExpr) -> Place:
+    def _place(self, direction: PrimExpr, sequence: PrimExpr, step: PrimExpr) -> StepPlace:
         backwards = self._layer.steps - 1 - step
         if len(set(self._layer.reverse)) > 1:  # forward, then reverse
-            return Place(direction, sequence, step, step + direction * (backwards - step))
-        return Place(direction, sequence, step, backwards if self._layer.reverse[0] else step)
+            return StepPlace(direction, sequence, step, step + direction * (backwards - step))
+        return StepPlace(direction, sequence, step, backwards if self._layer.reverse[0] else step)
 
     # States
 
-    def _begin(self, place: Place) -> None:
+    def _begin(self, place: StepPlace) -> None:
         """Copy the first states."""
 
         def copy(sequence: PrimExpr, unit: PrimExpr) -> None:
@@ -134,7 +134,7 @@ class _Writer:
 
         self._for_units(place, copy)
 
-    def _end(self, place: Place) -> None:
+    def _end(self, place: StepPlace) -> None:
         """Copy the last states."""
 
         def copy(sequence: PrimExpr, unit: PrimExpr) -> None:
@@ -146,7 +146,7 @@ class _Writer:
 
         self._for_units(place, copy)
 
-    def _put_out(self, place: Place) -> None:
+    def _put_out(self, place: StepPlace) -> None:
         """Copy the state after a step to the outputs; zeros where a sequence has ended."""
 
         def copy(sequence: PrimExpr, unit: PrimExpr) -> None:
@@ -159,7 +159,7 @@ class _Writer:
 
         self._for_units(place, copy)
 
-    def _for_units(self, place: Place, write: Callable[[PrimExpr, PrimExpr], None]) -> None:
+    def _for_units(self, place: StepPlace, write: Callable[[PrimExpr, PrimExpr], None]) -> None:
         """Write a statement for each hidden unit of all sequences that are computed together, by vectors."""
         with T.serial(0, self._together) as row:
             self._for_units_of(lambda unit, _: write(place.sequence + row, unit))
@@ -175,12 +175,12 @@ class _Writer:
             with T.serial(0, hidden % lanes) as rest:
                 write(hidden // lanes * lanes + rest, rest)
 
-    def _of_state(self, place: Place, sequence: PrimExpr, unit: PrimExpr) -> list[PrimExpr]:
+    def _of_state(self, place: StepPlace, sequence: PrimExpr, unit: PrimExpr) -> list[PrimExpr]:
         """The indices of a unit in the first and last states."""
         row = [place.direction, sequence]
         return [*(reversed(row) if self._layer.batch_first else row), unit]
 
-    def _round(self, place: Place) -> None:
+    def _round(self, place: StepPlace) -> None:
         """Round the state to 8 bits as DynamicQuantizeLinear does: one scale and zero point for all sequences."""
         if self._states.rounded is None:
             return
@@ -205,7 +205,7 @@ class _Writer:
             self._for_units_of(round_unit)
             T.buffer_store(rounded.totals, self._over_lanes(totals, operator.add), [direction, row])
 
-    def _limits(self, place: Place) -> tuple[PrimExpr, PrimExpr]:
+    def _limits(self, place: StepPlace) -> tuple[PrimExpr, PrimExpr]:
         """Write what finds the lowest and the highest element of the state, or zero. Return them."""
         extremes = (tirx.min, tirx.max)
         limits = [self._by_lane("float32") for _ in extremes]
@@ -238,7 +238,7 @@ class _Writer:
 
     # Blocks of hidden units
 
-    def _block(self, phase: Phase, place: Place, block: PrimExpr) -> None:
+    def _block(self, phase: Phase, place: StepPlace, block: PrimExpr) -> None:
         """Write what a phase does for a block, one tile of sequences after another."""
         with T.serial(0, self._together // self._tile.sequences) as tile:
             first = replace(place, sequence=place.sequence + tile * self._tile.sequences)

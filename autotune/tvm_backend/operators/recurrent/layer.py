@@ -36,7 +36,7 @@ class Activation:
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecurrentLayer:
     """A recurrent layer.
 
     Attributes:

@@ -12,9 +12,9 @@ from tvm.script.ir_builder import tirx as T
 
 from autotune.tvm_backend.intrinsics.dots import add_products
 from autotune.tvm_backend.isa.values import WORD, Dot
-from autotune.tvm_backend.operators.recurrent.buffers import Arguments, Place, Rounded, States, number
+from autotune.tvm_backend.operators.recurrent.buffers import Arguments, Rounded, States, StepPlace, number
 from autotune.tvm_backend.operators.recurrent.cell import Phase, Vector
-from autotune.tvm_backend.operators.recurrent.layer import Layer
+from autotune.tvm_backend.operators.recurrent.layer import RecurrentLayer
 from autotune.tvm_backend.operators.recurrent.tile import Tile
 from autotune.tvm_backend.types import Buffer, PrimExpr
 
@@ -24,12 +24,12 @@ class Sums:
 
     def __init__(
         self,
-        layer: Layer,
+        layer: RecurrentLayer,
         tile: Tile,
         arguments: Arguments,
         states: States,
         phase: Phase,
-        place: Place,
+        place: StepPlace,
         block: PrimExpr,
     ) -> None:
         self._layer = layer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.tvm_backend.isa.values import Dot
-from autotune.tvm_backend.operators.recurrent.layer import Layer
+from autotune.tvm_backend.operators.recurrent.layer import RecurrentLayer
 
 Threads = Literal["", "sequences", "blocks"]
 
@@ -54,7 +54,7 @@ _BLOCKS_FROM = 100_000  # products of a step; it has a barrier
 _MAX_SEQUENCES = 8
 
 
-def tile_for(layer: Layer, registers: tuple[int, int], cores: int = 1, dot: Dot | None = None) -> Tile:
+def tile_for(layer: RecurrentLayer, registers: tuple[int, int], cores: int = 1, dot: Dot | None = None) -> Tile:
     """Choose the tile of a layer without trials.
 
     Args:
@@ -84,7 +84,7 @@ def _products_a_load(weights: int, states: int) -> float:
     return weights * states / (weights + states)
 
 
-def _threads(layer: Layer, sequences: int) -> Threads:
+def _threads(layer: RecurrentLayer, sequences: int) -> Threads:
     if layer.products_a_step * layer.steps * layer.directions < _PARALLEL_FROM:
         return ""
     apart = layer.directions * (1 if layer.rounded else layer.batch // sequences)

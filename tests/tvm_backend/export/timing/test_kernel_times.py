@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autotune.errors import WorkerError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import JobModel, compile_tuned
 from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.timing import runtime_process, timed_process
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
+from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
 from autotune.tvm_backend.export.writing.report_json import kernel_work
-from autotune.tvm_backend.kernels.compile import link_shared
+from autotune.tvm_backend.kernels.shared_library import link_shared
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.tasks import extract_tasks
@@ -73,6 +78,41 @@ def test_what_is_read_where_it_lies_is_no_kernel(target, tmp_path):
     with RuntimeComparison(runtimes, inputs, draw(inputs, 1), threads=1) as comparison:
         timed = comparison.time(1, kernels_of="ours")["ours"].fastest_kernels()
         assert sorted(kernel.name for kernel in timed) == ["tir_exp", "tir_sin", "tir_tanh"]
+
+
+def test_a_run_that_does_not_end_names_the_kernel_that_it_has_not_got_past(tmp_path, monkeypatch):
+    from tvm import relax, te
+
+    def endless(x):
+        step = te.reduce_axis((0, 1 << 40), "step")
+        return te.compute((4,), lambda i: te.max(x[i] + step.astype("float32"), axis=step), name="endless")
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [x]):
+        doubled = builder.emit(relax.op.add(x, x))
+        builder.emit_func_output(builder.emit_te(endless, doubled, primfunc_name_hint="endless"))
+    library = tmp_path / "model.so"
+    relax.build(builder.get(), "llvm").export_library(str(library), fcompile=link_shared)
+
+    timed_process.save(tmp_path / "inputs.npz", draw([InputSpec("x", (4,), "float32")], 1))
+    request = {"runtime": "library", "model": str(library), "names": ["x"], "inputs": str(tmp_path / "inputs.npz")}
+    request |= {"device": "cpu", "function": "main", "kept": [], "outputs": str(tmp_path / "outputs.npz")}
+    program = ("-m", timed_process.__name__)
+    with RuntimeProcess("tuned_ms", request, 1, program) as process:
+        process.imported()
+        monkeypatch.setattr(runtime_process.select, "select", lambda *_: until_it_runs(tmp_path / "outputs.running"))
+        with pytest.raises(
+            WorkerError, match=r"^tuned_ms has not answered .* Its kernel endless has run for \d+ s; let"
+        ):
+            process.load()
+
+
+def until_it_runs(file):
+    """What `select` returns when its time is over, at a moment when that kernel runs."""
+    while not file.exists() or file.read_text() != "endless":
+        time.sleep(0.01)
+    return [], [], []
 
 
 def test_the_one_that_takes_most_is_the_first(kernels):

@@ -60,7 +60,7 @@ def test_a_run_that_does_not_end_is_ended_with_a_word_on_how_to_go_on(monkeypatc
     monkeypatch.setattr(runtime_process, "MAX_S", 0.1)
     with (
         process("import time; time.sleep(600)") as made,
-        pytest.raises(WorkerError, match=r"^ours has not answered in 0.1 s: .* Let the daemon run on"),
+        pytest.raises(WorkerError, match=r"^ours has not answered in 0.1 s: .*; let the daemon run on"),
     ):
         made.load()
 

@@ -58,11 +58,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
     compile_two_outputs(folder)
     (folder / cpp_program.FOLDER).mkdir()
-    functions = [cpp_program.Function(name, tensors(rows), tensors(rows)) for name, rows in ROWS.items()]
+    functions = [cpp_program.CppFunction(name, tensors(rows), tensors(rows)) for name, rows in ROWS.items()]
     for name, rows in TABLES.items():
         ids = InputSpec("ids", (rows,), "int64")
         output = InputSpec("y", (rows, 8), "float32")
-        functions.append(cpp_program.Function(name, [ids], [output], {"ids": rows}))
+        functions.append(cpp_program.CppFunction(name, [ids], [output], {"ids": rows}))
     library = cpp_program.Library("model.so", (folder / "model.so").stat().st_size, 2)
     for name, data in cpp_program.sources("net", library, functions, "0"):
         (folder / cpp_program.FOLDER / name).write_bytes(data)
@@ -220,7 +220,7 @@ def test_the_program_needs_no_python(program: Path) -> None:
 
 
 def test_names_survive_as_string_literals() -> None:
-    function = cpp_program.Function("main", tensors(2), [])
+    function = cpp_program.CppFunction("main", tensors(2), [])
     header = dict(cpp_program.sources('a"b', cpp_program.Library("model.so", 1, 1), [function], "0"))[
         "model.h"
     ].decode()

@@ -13,7 +13,7 @@ from autotune.storage.formats import Entry
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export.writing import script
-from autotune.tvm_backend.export.writing.cpp_program import Function, Library, sources
+from autotune.tvm_backend.export.writing.cpp_program import CppFunction, Library, sources
 from autotune.tvm_backend.export.writing.files import REPORT_FORMAT, foreign_files
 
 
@@ -69,7 +69,7 @@ def test_a_folder_or_a_dead_link_in_its_place_is_a_users(tmp_path: Path) -> None
 class TestProgram:
     def fill(self, folder: Path, names: tuple[str, ...]) -> None:
         (folder / "cpp").mkdir()
-        for name, data in sources("net", Library("model.so", 1, 2), [Function("main", (), ())], "0.1.0"):
+        for name, data in sources("net", Library("model.so", 1, 2), [CppFunction("main", (), ())], "0.1.0"):
             if name in names:
                 (folder / "cpp" / name).write_bytes(data)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -105,3 +106,34 @@ def test_what_is_no_network_is_refused_with_what_serves_it(tmp_path, kind, serve
     path.write_bytes(helper.make_model(helper.make_graph([node], "g", [x], [y])).SerializeToString())
     with pytest.raises(ModelError, match=f"{kind}.*trees.* is no network, .*{served}"):
         read_model(path, {})
+
+
+def saved(proto: Any, folder: Path) -> Path:
+    path = folder / "m.onnx"
+    onnx.save(proto, str(path))
+    return path
+
+
+def test_a_file_that_onnx_runtime_cannot_load_is_refused_for_that_and_not_for_an_operator(
+    target: Any, tmp_path: Path
+) -> None:
+    """An LSTM of opset 6, which ONNX Runtime has no kernel for, behind a Slice of its opset."""
+    nodes = [
+        helper.make_node("Slice", ["w"], ["part"], axes=[2], starts=[0], ends=[2]),
+        helper.make_node("LSTM", ["x", "part", "r"], ["y"], hidden_size=1),
+    ]
+    weights = {"w": np.zeros((1, 4, 4), np.float32), "r": np.zeros((1, 4, 1), np.float32)}
+    proto = graph(nodes, [("x", [3, 1, 2])], **weights)
+    proto.opset_import[0].version = 6
+    with pytest.raises(ModelError, match=r"m.onnx: ONNX Runtime cannot read the model .* LSTM\(1\)"):
+        read_model(saved(proto, tmp_path), {})
+
+
+def test_a_file_that_onnx_runtime_cannot_run_is_refused_for_that(target: Any, tmp_path: Path) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], "grow")
+    proto = graph([node], [("x", [1, "channels", 5])], w=np.zeros((3, 4, 2), np.float32))
+    given = {"x": InputSpec("x", (1, 2, 5), "float32")}
+    with pytest.raises(
+        ModelError, match=r"m.onnx: ONNX Runtime cannot run .* \(x=1x2x5\): .*; give others with --input"
+    ):
+        read_model(saved(proto, tmp_path), given)

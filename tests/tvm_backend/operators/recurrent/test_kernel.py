@@ -47,12 +47,12 @@ TILES = [
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "late GRU", "RNN"])
 def test_any_tile_computes_what_single_elements_do(outputs, kind):
-    from autotune.tvm_backend.operators.recurrent.layer import Layer, activations
+    from autotune.tvm_backend.operators.recurrent.layer import RecurrentLayer, activations
     from autotune.tvm_backend.operators.recurrent.tile import PLAIN, Tile
 
     name = kind.split()[-1]
     functions = activations(name, 2, (), (), ())
-    layer = Layer(name, 5, 4, 20, (False, True), functions, late_reset=kind.startswith("late"))
+    layer = RecurrentLayer(name, 5, 4, 20, (False, True), functions, late_reset=kind.startswith("late"))
     truths = outputs(layer, PLAIN)
     assert all(truth.any() for truth in truths)
     for tile in TILES:

@@ -19,7 +19,7 @@ from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, st
 from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.models.onnx.converters.quantised_operators import dynamic_quantize_linear, matmul_integer
 from autotune.tvm_backend.operators.recurrent.kernel import recurrent_kernel
-from autotune.tvm_backend.operators.recurrent.layer import LAYER, Kind, Layer, activations
+from autotune.tvm_backend.operators.recurrent.layer import LAYER, Kind, RecurrentLayer, activations
 from autotune.tvm_backend.operators.recurrent.tile import PLAIN
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
@@ -68,7 +68,7 @@ class _Operator:
     """A recurrent operator: its layer, and its inputs by position."""
 
     builder: BlockBuilder
-    layer: Layer
+    layer: RecurrentLayer
     inputs: tuple[Expr | None, ...]
 
     @classmethod
@@ -94,7 +94,7 @@ class _Operator:
         reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
         names = [bytes(name).decode() for name in attributes.get("activations", ())]
         numbers = [list(attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
-        layer = Layer(
+        layer = RecurrentLayer(
             kind,
             steps,
             batch,
@@ -217,7 +217,7 @@ class _ByteWeights:
     scale: Array
 
     @classmethod
-    def of(cls, integers: Array, scale: Array, zero: Array, *, layer: Layer) -> _ByteWeights:
+    def of(cls, integers: Array, scale: Array, zero: Array, *, layer: RecurrentLayer) -> _ByteWeights:
         """Bring those of an operator into this form.
 
         Args:

@@ -66,7 +66,7 @@ def lstm_loop(node: NodeProto, graph: GraphProto, nodes: Nodes, shared: Mapping[
     except _OtherForm:
         return None
     masks = {item.mask for item in wanted if item.kind not in ("same", "count")}
-    layer = masked_lstm.Layer(step.x, step.weight, step.recurrence, step.biases, step.order, max(masks))
+    layer = masked_lstm.MaskedLstm(step.x, step.weight, step.recurrence, step.biases, step.order, max(masks))
     first = [body.given[place] for place in step.state]
     if len(masks) > 1 or not masked_lstm.fits(layer, nodes, steps, first):
         return None

@@ -20,7 +20,7 @@ GATES = 4
 
 
 @dataclass(frozen=True)
-class Layer:
+class MaskedLstm:
     """The layer. Its attributes are names of values.
 
     Attributes:
@@ -58,7 +58,7 @@ class Wanted:
     holds: bool = False
 
 
-def fits(layer: Layer, nodes: Nodes, steps: int, first: Sequence[str]) -> bool:
+def fits(layer: MaskedLstm, nodes: Nodes, steps: int, first: Sequence[str]) -> bool:
     """Whether shapes and types are those of so many steps of a layer. `first` are its first state and cell."""
     shape = nodes.shape(layer.x)
     states = {nodes.shape(name) for name in first}
@@ -69,13 +69,13 @@ def fits(layer: Layer, nodes: Nodes, steps: int, first: Sequence[str]) -> bool:
     return of_mask and len(state) == 2 and state[0] == shape[1]
 
 
-def write(layer: Layer, nodes: Nodes, first: Sequence[str], wanted: Sequence[Wanted]) -> list[str]:
+def write(layer: MaskedLstm, nodes: Nodes, first: Sequence[str], wanted: Sequence[Wanted]) -> list[str]:
     """Write the layer; returns the names of what is wanted of it."""
     return _Writer(layer, nodes, first).all(wanted)
 
 
 class _Writer:
-    def __init__(self, layer: Layer, nodes: Nodes, first: Sequence[str]) -> None:
+    def __init__(self, layer: MaskedLstm, nodes: Nodes, first: Sequence[str]) -> None:
         self._nodes = nodes
         self._steps, self._batch, self._features = nodes.shape(layer.x)
         self._hidden = nodes.shape(first[0])[1]
@@ -101,7 +101,7 @@ class _Writer:
         last = nodes.slice(outputs, 0, self._steps - 1, self._steps)
         return nodes.reshape(last, (self._batch, self._hidden))
 
-    def _layer(self, layer: Layer) -> tuple[str, list[str]]:
+    def _layer(self, layer: MaskedLstm) -> tuple[str, list[str]]:
         """The outputs of the steps that are taken, one after the other, and the last state and cell."""
         nodes = self._nodes
         gates = GATES * self._hidden
@@ -115,7 +115,7 @@ class _Writer:
         flat = [nodes.reshape(name, shape[1:]) for name in states]
         return nodes.reshape(outputs, (self._steps, *shape[1:])), list(map(self._or_first, flat, self._first))
 
-    def _rows(self, layer: Layer, weight: str) -> str:
+    def _rows(self, layer: MaskedLstm, weight: str) -> str:
         """Weights as ONNX has them: [gates, features], its gates in their order."""
         nodes = self._nodes
         turned = nodes.op("Transpose", weight, perm=[1, 0])
@@ -124,7 +124,7 @@ class _Writer:
     def _gate(self, x: str, place: int) -> str:
         return self._nodes.slice(x, 0, place * self._hidden, (place + 1) * self._hidden)
 
-    def _bias(self, layer: Layer) -> str:
+    def _bias(self, layer: MaskedLstm) -> str:
         """The sum of the biases, and zeros for those of the state."""
         if not layer.biases:
             return ""

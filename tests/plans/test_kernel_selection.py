@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.plans.choose import choose, contenders
 from autotune.plans.exploration import Alternatives, Kernel, base_layouts_only, plan_of
+from autotune.plans.kernel_selection import choose, contenders
 from autotune.plans.plan import Block, Plan
 
 WIDE = "1x4x16"

@@ -17,7 +17,7 @@ from autotune.options import InputSpec
 from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.inputs import VerificationInputs
 from autotune.tvm_backend.export.submitted import OnnxModel
-from autotune.tvm_backend.export.timing import choices
+from autotune.tvm_backend.export.timing import verified_choices
 from autotune.tvm_backend.export.timing.whole_model import Case, Verified
 from autotune.tvm_backend.models.onnx.choices import with_outputs
 
@@ -73,9 +73,11 @@ def verified(tmp_path: Path) -> Callable[..., Verified | None]:
             spec=SimpleNamespace(values={}),
         )
         case = Case(entry, VerificationInputs([SCORES], (False,), {}), tuple(run(detector())))
-        cut = choices._cut(export, 0)
+        cut = verified_choices._cut(export, 0)
         assert cut is not None
-        return choices._verified(export, case, cut, run(library), run(with_outputs(library, list(cut.operators))))
+        return verified_choices._verified(
+            export, case, cut, run(library), run(with_outputs(library, list(cut.operators)))
+        )
 
     return check
 
@@ -105,4 +107,4 @@ def test_a_second_library_that_computes_something_else_says_nothing(tmp_path: Pa
     first, second = np.float32([1, 2]), np.float32([1, 2.0000002])
     export: Any = None
     case: Any = None
-    assert choices._verified(export, case, cut, [first], [second, first]) is None
+    assert verified_choices._verified(export, case, cut, [first], [second, first]) is None

@@ -12,7 +12,7 @@ from autotune.errors import ConfigError
 from autotune.plans.exploration import Choice
 from autotune.plans.plan import NOTHING, Block, Plan, text
 from autotune.storage import formats
-from autotune.storage.exploration import plan_as_submitted, read_choice
+from autotune.storage.exploration_files import plan_as_submitted, read_choice
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths
 

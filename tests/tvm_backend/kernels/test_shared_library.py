@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import ProcessRefused, WorkerError
-from autotune.tvm_backend.kernels.compile import link_shared, lowering
+from autotune.tvm_backend.kernels.shared_library import link_shared, lowering
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])

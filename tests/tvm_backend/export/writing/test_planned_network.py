@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import ModelError
-from autotune.tvm_backend.export.writing.network import read_network
+from autotune.tvm_backend.export.writing.planned_network import read_network
 
 Emit = Callable[[Any, Any, Any], Any]
 

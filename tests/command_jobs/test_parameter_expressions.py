@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.command_jobs.expressions import Expression
+from autotune.command_jobs.parameter_expressions import Expression
 from autotune.errors import InvalidData
 
 COLUMNS = {

@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.models.gguf.elements import FORMATS
+from autotune.tvm_backend.models.gguf.element_formats import FORMATS
 
 from ....gguf_files import random_rows
 

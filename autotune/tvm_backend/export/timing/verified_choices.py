@@ -22,7 +22,7 @@ from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob, OnnxModel
 from autotune.tvm_backend.export.timing import accuracy
-from autotune.tvm_backend.export.timing.whole_model import Case, Choice, Verified, library_outputs, specs_of
+from autotune.tvm_backend.export.timing.whole_model import Case, UndecidedOutput, Verified, library_outputs, specs_of
 from autotune.tvm_backend.models.hints import onnx_hints
 from autotune.tvm_backend.models.onnx.choices import choices_of, given, given_inputs, with_outputs
 from autotune.tvm_backend.models.onnx.read import parse_file
@@ -111,7 +111,7 @@ def _verified(export: ExportJob, case: Case, cut: _Cut, ours: Arrays, computed: 
     entering = accuracy.largest_error(computed[count:], expected[count:], cut.probabilities[count:])
     operators = tuple(sorted(set(cut.operators.values())))
     choices = [
-        Choice(name, operators, entering, *_same_rows(own, right, tolerance))
+        UndecidedOutput(name, operators, entering, *_same_rows(own, right, tolerance))
         for name, own, right in zip(export.models[0].output_names(), ours, case.expected, strict=True)
         if accuracy.largest_error([own], [right]) > tolerance
     ]

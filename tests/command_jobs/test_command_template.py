@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.command_jobs.command import Command, Value, text_of
+from autotune.command_jobs.command_template import Command, Value, text_of
 from autotune.command_jobs.definition import Build, Definition, Measure
 from autotune.command_jobs.trial import variables
 from autotune.errors import InvalidData

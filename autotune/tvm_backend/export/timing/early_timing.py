@@ -1,0 +1,135 @@
+"""Compile and time a whole model while its job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.devices import kind_of
+from autotune.errors import WorkerError
+from autotune.plans.plan import Plan
+from autotune.storage.confirmation import EntryTimes
+from autotune.storage.formats import Entry, JobSpec
+from autotune.storage.job_files import check_model
+from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export import inputs
+from autotune.tvm_backend.export.compilation import JobModel
+from autotune.tvm_backend.export.submitted import Submitted, submitted
+from autotune.tvm_backend.export.timing import retiming
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, ratios
+from autotune.tvm_backend.export.timing.whole_model import TUNED
+
+_EARLY_TURNS = 7  # of libraries that are compared
+
+
+_EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
+
+
+@dataclass(frozen=True)
+class EarlyTiming:
+    """How a whole model is timed while its job runs.
+
+    Attributes:
+        threads: How many threads each runtime uses.
+        processes: In how many processes each is timed.
+        reference: Whether the model as submitted is timed, where it runs on the device.
+    """
+
+    threads: int
+    processes: int
+    reference: bool
+
+
+def compile_early(
+    workspace: Workspace, paths: JobPaths, spec: JobSpec, library: Path, *, cuda_graph: bool, plan: Plan | None = None
+) -> None:
+    """Compile a model with the best trials of its tasks while its job runs.
+
+    Args:
+        workspace: Where the tuning logs are.
+        paths: The files of the job.
+        spec: The job.
+        library: Where the library is written.
+        cuda_graph: Whether its kernels are launched as a CUDA graph, if the job is for CUDA.
+        plan: What it is prepared by; by default the plan of the job.
+
+    Raises:
+        DamagedFile: The job's copy of the model is not what was submitted.
+    """
+    check_model(paths, spec)
+    fastest = retiming.fastest_trials(workspace, spec, 1, retiming.Replayer(paths, spec))
+    best = {hash: trials[0] for hash, trials in fastest.items()}
+    graph = cuda_graph and kind_of(spec).launches_graphs
+    JobModel.read(paths, spec, plan).compile_tuned(best, library, cuda_graph=graph)
+
+
+def time_early(
+    paths: JobPaths, spec: JobSpec, library: Path, tasks_ms: Sequence[float], timing: EarlyTiming
+) -> list[EntryTimes]:
+    """Time a model in fresh processes at each set of shapes. A reference that cannot be run is left out.
+
+    Args:
+        paths: The files of the job.
+        spec: The job.
+        library: What `compile_early` has written.
+        tasks_ms: The sum of the tasks' best times at each set of shapes.
+        timing: How it is timed.
+
+    Raises:
+        WorkerError: The library cannot be run.
+        WorkerCrashed: A process that ran it died.
+    """
+    entries = zip(submitted(paths, spec), spec.all_entries, tasks_ms, strict=True)
+    return [_time_entry(spec, library, model, entry, sum_ms, timing) for model, entry, sum_ms in entries]
+
+
+def compare_early(
+    paths: JobPaths, spec: JobSpec, libraries: Sequence[Path], reference: Path, threads: int
+) -> list[list[float]]:
+    """Time libraries of a model by turns in fresh processes, at its only set of shapes.
+
+    Args:
+        paths: The files of the job.
+        spec: The job.
+        libraries: What `compile_early` has written by some plans.
+        reference: What it has written by another plan.
+        threads: How many threads each uses.
+
+    Returns:
+        For each of the libraries, what part of the reference's time it takes, in each turn.
+
+    Raises:
+        WorkerError: One of them cannot be run.
+        WorkerCrashed: A process that ran one died.
+    """
+    (model,) = submitted(paths, spec)
+    (entry,) = spec.all_entries
+    arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
+    device = kind_of(spec).runtime
+    files = {file.name: file for file in (*libraries, reference)}
+    runtimes = {
+        name: Runtime("library", file, device, function=entry.name, kept=model.kept) for name, file in files.items()
+    }
+    with RuntimeComparison(runtimes, entry.inputs, arrays, threads) as comparison:
+        times = comparison.time(_EARLY_TURNS * TIMINGS, longest_s=_EARLY_S)
+    return [ratios(times[file.name], times[reference.name]) for file in libraries]
+
+
+def _time_entry(
+    spec: JobSpec, library: Path, model: Submitted, entry: Entry, sum_ms: float, timing: EarlyTiming
+) -> EntryTimes:
+    arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
+    device = kind_of(spec).runtime
+    runtimes = {TUNED: Runtime("library", library, device, function=entry.name, kept=model.kept)}
+    if timing.reference and device == "cpu" and model.is_usual:
+        runtimes[model.runtime] = Runtime(model.runtime, model.file, values=spec.values)
+    with RuntimeComparison(runtimes, entry.inputs, arrays, timing.threads) as comparison:
+        try:
+            times = comparison.time(timing.processes * TIMINGS, longest_s=_EARLY_S)
+        except WorkerError:
+            times = comparison.time(timing.processes * TIMINGS, without={model.runtime}, longest_s=_EARLY_S)
+    ours_ms = tuple(round(value, 5) for value in times[TUNED].turns_ms)
+    if model.runtime not in times:
+        return EntryTimes(entry.name, ours_ms, sum_ms)
+    return EntryTimes(entry.name, ours_ms, sum_ms, model.runtime, round(times[model.runtime].median_ms, 5))
