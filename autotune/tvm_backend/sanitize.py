@@ -117,7 +117,7 @@ _QUOTED = _matches(r'"[\w.]*"')  # a string among operands is JSON
 
 WHOLE_VECTORS = "pragma_loop_partition_hint"  # the annotation of a loop that TVM cuts where a condition begins to hold
 
-_PIPELINE = ("rows", "pieces", "vector", "threads", "steps", "stages", "results")  # of `cuda/pipeline.py`
+_PIPELINE = ("rows", "pieces", "vector", "threads", "steps", "stages", "results")  # of `cuda/pipeline_tiles.py`
 
 # What rules annotate, and with which values.
 _ANNOTATIONS: dict[str, Check] = {

@@ -19,20 +19,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from checked_tasks import TENSOR_CORES, tasks  # noqa: E402
 from cuda_stand_in import StandIn, compile_libraries  # noqa: E402
 from cuda_stand_in.on_cpu import check, image  # noqa: E402
 
 ARCH = "sm_90"
-TENSOR_CORES = {"fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "int8": "int8"}
 BARRIER = "__syncthreads();"
 WARP = 32
 RUN_LIMIT_S = 120.0
@@ -58,99 +59,6 @@ class Tally:
     caught: int = 0
     features: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-
-
-def tasks() -> dict[str, Callable[[], Any]]:
-    """The kinds of tasks, each small enough to run in a second."""
-    from tvm import te, tirx, topi
-
-    def tensor(name: str, *shape: int, dtype: str = "float32") -> Any:
-        return te.placeholder(shape, dtype, name=name)
-
-    def sums_of(dtype: str) -> str:
-        return "int32" if dtype == "int8" else "float32"
-
-    def product(dtype: str, rows: int = 64, terms: int = 64, columns: int = 64) -> Any:
-        a = tensor("a", rows, terms, dtype=dtype)
-        b = tensor("b", terms, columns, dtype=dtype)
-        k = te.reduce_axis((0, terms), name="k")
-        sums = sums_of(dtype)
-        element = lambda i, j: te.sum(a[i, k].astype(sums) * b[k, j].astype(sums), k)  # noqa: E731
-        return [a, b, topi.nn.relu(te.compute((rows, columns), element, "c"))]
-
-    def attention(dtype: str) -> Any:
-        """The products of two heads, with queries and keys as they lie after a projection."""
-        q, k = (tensor(name, 2, 33, 2, 32, dtype=dtype) for name in "qk")
-        d = te.reduce_axis((0, 32), name="d")
-        element = lambda n, h, i, j: te.sum(q[n, i, h, d].astype("float32") * k[n, j, h, d].astype("float32"), d)  # noqa: E731
-        scores = te.compute((2, 2, 33, 33), element, "scores")
-        return [q, k, te.compute((2, 2, 33, 33), lambda *i: (scores[i] * 0.125).astype(dtype), "scaled")]
-
-    def gated(dtype: str) -> Any:
-        """What follows a product reads it twice, and a vector."""
-        a, b, bias = tensor("a", 48, 40, dtype=dtype), tensor("b", 40, 72, dtype=dtype), tensor("bias", 72, dtype=dtype)
-        k = te.reduce_axis((0, 40), name="k")
-        element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
-        total = topi.add(topi.cast(te.compute((48, 72), element, "c"), dtype), bias)
-        return [a, b, bias, topi.multiply(total, topi.sigmoid(total))]
-
-    def convolution(
-        image: str, weight: str, dtype: str = "float32", channels: int = 16, window: int = 3, stride: int = 1
-    ) -> Any:
-        x = tensor("x", *({"N": 2, "C": channels}.get(axis, 14) for axis in image), dtype=dtype)
-        w = tensor("w", *({"O": 32, "I": channels}.get(axis, window) for axis in weight), dtype=dtype)
-        options = {"data_layout": image, "kernel_layout": weight, "out_dtype": sums_of(dtype)}
-        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, stride, window // 2, 1, **options))]
-
-    def depthwise() -> Any:
-        x = tensor("x", 1, 32, 14, 14)
-        w = tensor("w", 32, 1, 3, 3)
-        return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
-
-    def softmax() -> Any:
-        x = tensor("x", 16, 128)
-        return [x, topi.nn.softmax(x)]
-
-    def layer_norm() -> Any:
-        x = tensor("x", 16, 128)
-        scale = tensor("scale", 128)
-        bias = tensor("bias", 128)
-        return [x, scale, bias, topi.nn.layer_norm(x, scale, bias, [1], 1e-5)]
-
-    def total() -> Any:
-        x = tensor("x", 1, 64, 12, 12)
-        return [x, topi.sum(x, axis=[2, 3])]
-
-    def elementwise() -> Any:
-        x = tensor("x", 4096, dtype="float16")
-        return [x, te.compute((4096,), lambda i: tirx.tanh(x[i]) * x[i] + tirx.const(1, "float16"), "y")]
-
-    return {
-        "product_fp32": lambda: product("float32"),
-        "few_rows_fp32": lambda: product("float32", 16, 512),  # some schedules split the sum among blocks
-        "convolution": lambda: convolution("NCHW", "OIHW"),
-        **{
-            f"{kind}_{name}": partial(make, dtype)
-            for name, dtype in TENSOR_CORES.items()
-            for kind, make in {
-                "product": product,
-                "few_rows": lambda dtype: product(dtype, 16, 512),
-                "odd": lambda dtype: product(dtype, 70, 51, 45),  # no two elements of a row lie at a multiple of 4 bytes
-                "wide": lambda dtype: product(dtype, 160, 96, 136),
-                "attention": attention,
-                "gated": gated,
-                "convolution": lambda dtype: convolution("NHWC", "OHWI", dtype),
-                "first": lambda dtype: convolution("NHWC", "OHWI", dtype, 3, 7, 2),  # of three colours
-                "strides": lambda dtype: convolution("NHWC", "OHWI", dtype, 24, 1, 2),
-            }.items()
-            if name != "int8" or kind not in ("attention", "gated")
-        },
-        "depthwise": depthwise,
-        "softmax": softmax,
-        "layer_norm": layer_norm,
-        "sum": total,
-        "elementwise": elementwise,
-    }
 
 
 def schedules(program: Any, target: Any, count: int, mark: str) -> Iterator[Any]:
@@ -193,9 +101,9 @@ def program_of(kind: str) -> Any:
 
 def mark_of(kind: str) -> str:
     """What the traces of those schedules have that matter: of a kind for tensor cores, only those that use them."""
-    from autotune.tvm_backend.cuda import pipeline
+    from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 
-    return pipeline.PREFIX if kind.rpartition("_")[2] in TENSOR_CORES else ""
+    return PREFIX if kind.rpartition("_")[2] in TENSOR_CORES else ""
 
 
 def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:

@@ -154,11 +154,11 @@ def disassembled(code: bytes, disassembler: str) -> str:
 
 def row(kind: str, tiles: tuple[int, int, int, int, int], target: Any, disassembler: str) -> list[object] | None:
     """The cells of a line of the table; None where there are no such tiles of the kind."""
-    from autotune.tvm_backend.cuda import cubin, pipeline
+    from autotune.tvm_backend.cuda import cubin, tensor_pipeline
     from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
 
     schedule = schedule_of(KINDS[kind](), target, tiles)
-    ((_, chosen),) = pipeline.marked(schedule.mod)
+    ((_, chosen),) = tensor_pipeline.marked(schedule.mod)
     chip = multiprocessors(target)
     if not chosen.fits(chip.shared - 1024):
         return None

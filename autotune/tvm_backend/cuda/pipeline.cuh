@@ -1,4 +1,4 @@
-/* Products of matrices on tensor cores, from sm_80 on: what `pipeline.py` has kernels call.
+/* Products of matrices on tensor cores, from sm_80 on: what `tensor_pipeline.py` has kernels call.
  *
  * A block computes a tile of results. Tiles of both operands come to shared memory some steps ahead (`cp.async`), warps
  * load fragments of the next step while they multiply those of this one (`ldmatrix`, `mma.sync`), and at the end the

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range, TensorLoad
 from tvm.tirx.analysis import undefined_vars
@@ -139,8 +140,8 @@ def product_of(block: Block) -> Product | None:
 
 def _factors(block: Block) -> tuple[PrimExpr, PrimExpr] | None:
     """The factors of what a block adds to its result."""
-    value = getattr(block.body, "value", None)
-    product = getattr(value, "b", None)
+    value: Any = getattr(block.body, "value", None)
+    product: Any = getattr(value, "b", None)
     if type(value).__name__ != "Add" or type(product).__name__ != "Mul" or not isinstance(value.a, TensorLoad):
         return None
     return product.a, product.b
@@ -162,9 +163,7 @@ def _parts(factor: PrimExpr) -> tuple[Any, PrimExpr | None] | None:
     return load, condition if within is None else tirx.all(condition, within)
 
 
-def _operand(
-    factor: PrimExpr, side: PrimExpr, term: PrimExpr, ranges: dict[PrimExpr, int], size: int
-) -> Operand:
+def _operand(factor: PrimExpr, side: PrimExpr, term: PrimExpr, ranges: dict[PrimExpr, int], size: int) -> Operand:
     parts = _parts(factor)
     assert parts is not None, "its roles are known"
     load, condition = parts
@@ -218,13 +217,11 @@ def _is_together(
     if condition is None:
         return True
     holds = at(condition, 0)
-    return all(sym_equal(at(condition, place), holds) for place in range(1, width))
+    return all(_are_alike(at(condition, place), holds) for place in range(1, width))
 
 
-def sym_equal(one: PrimExpr, other: PrimExpr) -> bool:
+def _are_alike(one: PrimExpr, other: PrimExpr) -> bool:
     """Return whether two expressions are written alike."""
-    import tvm_ffi
-
     return bool(tvm_ffi.structural_equal(one, other))
 
 

@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from autotune.tvm_backend.cuda.pipeline import write_pipelines
+from autotune.tvm_backend.cuda.tensor_pipeline import write_pipelines
 from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.intrinsics import bfloat16
 from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions

@@ -1,8 +1,9 @@
 """The sketches of a GPU: products on tensor cores, and sums that are split among blocks.
 
-MetaSchedule's rules for tensor cores wait for each tile of a product, or multiply eight terms at a time, and know neither
-bf16 nor TF32. From `sm_80` on our own rule (`pipeline_sketch.py`) stands in their place. Where it applies, a product has
-no other sketches but those with a split sum, for which it applies, too. Only one in TF32 keeps those in fp32.
+MetaSchedule's rules for tensor cores wait for each tile of a product, or multiply eight terms at a time, and know
+neither bf16 nor TF32. From `sm_80` on our own rule (`pipeline_sketch.py`) stands in their place. Where it applies, a
+product has no other sketches but those with a split sum, for which it applies, too. Only one in TF32 keeps those in
+fp32.
 
 MetaSchedule also lets threads share each sum, however short. On an H100 a max pooling of 3 by 3 took 122 us so, whose
 bytes take 2: each block had one result. Such sketches are left out where a sum is shorter than a warp.
@@ -20,8 +21,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore
 
-from autotune.tvm_backend.cuda import pipeline, tf32
-from autotune.tvm_backend.cuda.multiprocessors import generation
+from autotune.tvm_backend.cuda import tensor_pipeline, tf32
+from autotune.tvm_backend.cuda.multiprocessors import generation, max_shared_default
+from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 from autotune.tvm_backend.cuda.products import ELEMENTS
 from autotune.tvm_backend.search.pipeline_sketch import PipelineRule
 from autotune.tvm_backend.search.split_reduction import joined, shortest_sum, split_schedules
@@ -92,7 +94,7 @@ def _pipelines(usual: SpaceGenerator, program: IRModule, target: Target) -> Gene
     ms.TuneContext(program, target=target, space_generator=generator, num_threads=1, logger=quiet)  # initialises it
 
     def generate(module: IRModule) -> list[Schedule]:
-        return [schedule for schedule in _generated(generator, module) if pipeline.PREFIX in str(schedule.trace)]
+        return [schedule for schedule in _generated(generator, module) if PREFIX in str(schedule.trace)]
 
     return generate
 
@@ -118,13 +120,11 @@ class Launchable(PyPostproc):  # type: ignore[misc]
 
     def _initialize_with_tune_context(self, context: TuneContext) -> None:
         """Read what a block may have."""
-        from autotune.tvm_backend.search.shared_memory import max_shared_default
-
         self.max_shared = max_shared_default(context.target)
 
     def apply(self, schedule: Schedule) -> bool:
         """Say whether it can be launched."""
-        return pipeline.fits(schedule.mod, self.max_shared)
+        return tensor_pipeline.fits(schedule.mod, self.max_shared)
 
     def clone(self) -> Launchable:
         """Return another one."""

@@ -1,4 +1,4 @@
-"""The sketch of products on tensor cores: a rule of MetaSchedule's that tiles a product for `cuda/pipeline.py`.
+"""The sketch of products on tensor cores: a rule of MetaSchedule's that tiles a product for `cuda/tensor_pipeline.py`.
 
 The results of a product are a matrix for each element of the batch: rows and columns are fused to one loop each. A
 block of threads computes a tile of it, in shared memory. The operators that follow are computed where results leave
@@ -18,8 +18,9 @@ from tvm.s_tir import ScheduleError
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 from tvm.tirx import IndexMap
 
-from autotune.tvm_backend.cuda.pipeline import PREFIX, RESULTS, SHARED
+from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 from autotune.tvm_backend.cuda.products import PIECE, ROLES, Role, element_of, product_of, roles_of
+from autotune.tvm_backend.cuda.tensor_pipeline import RESULTS, SHARED
 from autotune.tvm_backend.types import Block, BlockRV, LoopRV, Schedule, TuneContext
 
 _ROWS = (32, 64, 128, 256)

@@ -3,16 +3,13 @@
 The schedule (`search/pipeline_sketch.py`) says which tile of results a block computes and by how many threads, and what
 follows on them. It marks two blocks: the one that computes the tile in shared memory, and those that take results from
 there. As they stand they compute what they should, slowly. Here calls of `pipeline.cuh` take their place. It has the
-loops, and the code that is added here says where the elements of the operands lie.
+loops, and `pipeline_code.py` says where the elements of the operands lie.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
 import tvm_ffi
@@ -22,77 +19,14 @@ from tvm.ir import IRModule as Module
 from tvm.ir import Range, TensorRegion
 from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 
-from autotune.tvm_backend.cuda.index_code import code_of
-from autotune.tvm_backend.cuda.products import Operand, Product, analyzer_of, product_of
+from autotune.tvm_backend.cuda.pipeline_code import source_of, source_of_results
+from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX, Tiles
+from autotune.tvm_backend.cuda.products import Product, product_of
 from autotune.tvm_backend.programs import over_programs, replaced
 from autotune.tvm_backend.types import Block, Buffer, IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
-PREFIX = "autotune.pipeline_"
 RESULTS = f"{PREFIX}results"  # the annotation of a block that takes results: how many at a time
 SHARED = "shared.dyn"
-MARK = "autotune::pipeline::"
-WARP = 32
-FRAGMENT = 16  # rows, and columns, of a warp's results are multiples of it
-INSTRUCTION = 32  # bytes that one instruction sums
-_MAX_SUMS = 128  # registers of a thread for sums
-_SUM_SIZE = 4  # bytes
-_MAX_INT = 2**31
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """What a block of threads does, as the annotations of the block that computes a tile say it.
-
-    Attributes:
-        rows: Of the tile.
-        pieces, vector: Its columns are `pieces` times `vector`, which a thread takes at a time.
-        threads: Of the block.
-        steps: How many instructions sum the terms of a tile, one after the other.
-        stages: How many tiles of the operands are in shared memory.
-    """
-
-    rows: int
-    pieces: int
-    vector: int
-    threads: int
-    steps: int
-    stages: int
-
-    @classmethod
-    def read(cls, block: Block) -> Tiles | None:
-        """Read the annotations of a block; None where it has none."""
-        names = [item.name for item in fields(cls)]
-        found = {name: block.annotations.get(PREFIX + name) for name in names}
-        if any(value is None for value in found.values()):
-            return None
-        return cls(**{name: int(value) for name, value in found.items()})
-
-    @property
-    def columns(self) -> int:
-        """Of the tile."""
-        return self.pieces * self.vector
-
-    @property
-    def warps(self) -> tuple[int, int] | None:
-        """How many warps share the rows and the columns, so that each loads least; None where they cannot."""
-        count = self.threads // WARP
-        ways = [(down, count // down) for down in range(1, count + 1) if count % down == 0]
-        fitting = [
-            (self.rows / down + self.columns / across, down, across)
-            for down, across in ways
-            if self.rows % (down * FRAGMENT) == 0 and self.columns % (across * FRAGMENT) == 0
-        ]
-        return min(fitting)[1:] if fitting else None
-
-    def shared_bytes(self) -> int:
-        """Return the bytes of shared memory of a block: of the tiles of the operands, and later of the results."""
-        stage = (self.rows + self.columns) * self.steps * INSTRUCTION
-        return max(self.stages * stage, self.rows * self.columns * _SUM_SIZE)
-
-    def fits(self, max_shared: int) -> bool:
-        """Return whether the warps have whole fragments, and registers and shared memory suffice."""
-        sums = self.rows * self.columns // self.threads
-        return self.warps is not None and sums <= _MAX_SUMS and self.shared_bytes() <= max_shared
 
 
 def write_pipelines(module: IRModule) -> IRModule:
@@ -111,11 +45,8 @@ def fits(module: IRModule, max_shared: int) -> bool:
 
 def marked(module: Module) -> list[tuple[Product, Tiles]]:
     """Return the products of a scheduled module that pipelines compute, and their tiles."""
-    functions = [item for item in module.functions.values() if isinstance(item, PrimFuncType)]
+    functions = [item for item in module.functions.values() if isinstance(item, tirx.PrimFunc)]
     return [_read(block) for item in functions for block in _blocks(item.body) if _is_product(block)]
-
-
-PrimFuncType = tirx.PrimFunc
 
 
 def _read(block: Block) -> tuple[Product, Tiles]:
@@ -163,8 +94,8 @@ class _Writer:
         """Return the body of the function."""
         root = statement.block
         buffers = [item for item in root.alloc_buffers if not item.same_as(self.results)]
-        body = self._placed(root.body, self._computes, self._call_of_product, None)
-        body = self._placed(body, self._takes, self._call_of_results, None)
+        body = self._placed(root.body, self._computes, self._call_of_product)
+        body = self._placed(body, self._takes, self._call_of_results)
         block = SBlock(
             root.iter_vars,
             root.reads,
@@ -185,7 +116,7 @@ class _Writer:
         return _takes(block) and block.reads[0].source.same_as(self.results)
 
     def _placed(
-        self, statement: Stmt, wanted: Callable[[Block], bool], write: Callable[[Any, list[Loop]], Stmt], bound: Any
+        self, statement: Stmt, wanted: Callable[[Block], bool], write: Callable[[Any, list[Loop]], Stmt]
     ) -> Stmt:
         """Return a statement with another one in place of the part of a sequence that has wanted blocks only."""
         blocks = _blocks(statement)
@@ -196,15 +127,13 @@ class _Writer:
             parts = [self._part(item, wanted, write) for item in statement.seq]
             return tirx.SeqStmt(parts)
         if kind == "For":
-            return with_loop_body(statement, self._placed(statement.body, wanted, write, bound))
+            return with_loop_body(statement, self._placed(statement.body, wanted, write))
         raise ValueError(f"a pipeline lies in {kind}, where nothing follows it")
 
-    def _part(
-        self, statement: Stmt, wanted: Callable[[Block], bool], write: Callable[[Any, list[Loop]], Stmt]
-    ) -> Stmt:
+    def _part(self, statement: Stmt, wanted: Callable[[Block], bool], write: Callable[[Any, list[Loop]], Stmt]) -> Stmt:
         if all(map(wanted, _blocks(statement))):
             return write(*_innermost(statement))
-        return self._placed(statement, wanted, write, None)
+        return self._placed(statement, wanted, write)
 
     def _call_of_product(self, realized: Any, loops: list[Loop]) -> Stmt:
         """The call that computes a tile, by all threads of a block."""
@@ -221,9 +150,7 @@ class _Writer:
         name, code = source_of(product, self.tiles)
         pointers = [self.shared.access_ptr("rw"), *(item.access_ptr("r") for item in operands)]
         call = cuda_func_call(name, *pointers, batch, *places, source_code=code)
-        block = SBlock(
-            [], [_whole(item) for item in operands], [_whole(self.shared)], "pipeline", tirx.Evaluate(call)
-        )
+        block = SBlock([], [_whole(item) for item in operands], [_whole(self.shared)], "pipeline", tirx.Evaluate(call))
         thread = tirx.Var("thread", "int32")
         binding = tirx.IterVar(None, tirx.Var("threadIdx.x", "int32"), 1, "threadIdx.x")
         body = SBlockRealize([], True, block)
@@ -240,10 +167,8 @@ class _Writer:
         taken = tirx.decl_buffer((count,), local.dtype, "taken", scope=local.scope(), offset_factor=1)
         sizes = [1] * (len(indices) - 1) + [count]
         region = _region(local, [Range.from_min_extent(i, n) for i, n in zip(indices, sizes, strict=True)])
-        name, code = _source_of_results(self.tiles, count, self.product.element.sums)
-        call = cuda_func_call(
-            name, taken.access_ptr("w"), self.shared.access_ptr("r"), row, column, source_code=code
-        )
+        name, code = source_of_results(self.tiles, count, self.product.element.sums)
+        call = cuda_func_call(name, taken.access_ptr("w"), self.shared.access_ptr("r"), row, column, source_code=code)
         block = SBlock(
             [],
             [_whole(self.shared)],
@@ -292,73 +217,3 @@ def replaced_all(expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> P
 def with_loop_body(loop: Loop, body: Stmt) -> Stmt:
     """Return a loop with another body."""
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
-
-
-# ---- CUDA C
-
-_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}
-_SUMS = {"float32": "float", "int32": "int"}
-
-
-def source_of(product: Product, tiles: Tiles) -> tuple[str, str]:
-    """Return the name and the code of the function that computes a tile of a product."""
-    warps = tiles.warps
-    assert warps is not None, "the tiles fit"
-    numbers = [tiles.rows, tiles.columns, tiles.steps, tiles.stages, *warps]
-    orders = ["true" if item.by_terms else "false" for item in (product.a, product.b)]
-    arguments = ", ".join([f"{MARK}{product.element.name}", *map(str, numbers), *orders])
-    terms = product.extents["term"]
-    whole_terms = terms % (tiles.steps * INSTRUCTION // product.element.size) == 0
-    sides = (("row", tiles.rows), ("column", tiles.columns))
-    sources = [
-        _source(item, product, product.extents[side] % size == 0, whole_terms)  # type: ignore[index]
-        for item, (side, size) in zip((product.a, product.b), sides, strict=True)
-    ]
-    body = f"""\
-  if (row >= {product.extents["row"]}) return;
-  {MARK}Pipeline<{arguments}>::run<{terms}>(shared, OfA{{a, batch}}, OfB{{b, batch}}, row, column);
-"""
-    structs = "".join(f"struct Of{name} {{\n{code}}};\n" for name, code in zip("AB", sources, strict=True))
-    pointer = _TYPES[product.element.size]
-    parameters = f"void* shared, const void* left, const void* right, int batch, int row, int column"
-    pointers = f"  const auto* a = static_cast<const {pointer}*>(left);\n  const auto* b = static_cast<const {pointer}*>(right);\n"
-    name = f"autotune_product_{hashlib.sha256((structs + body).encode()).hexdigest()[:16]}"
-    space = f"namespace {name}_of {{\n{structs}}}\n"
-    function = f"static __device__ __forceinline__ void {name}({parameters}) {{\n  using namespace {name}_of;\n{pointers}{body}}}\n"
-    return name, space + function
-
-
-def _source(operand: Operand, product: Product, whole_side: bool, whole_terms: bool) -> str:
-    """The members of the class that says where the elements of an operand lie."""
-    names = {product.variables[role]: role for role in product.variables}
-    names[operand.side] = "side"  # type: ignore[assignment]
-    ranges = {product.variables[role]: product.extents[role] for role in product.variables}
-    analyzer = analyzer_of(ranges)
-    code = partial(code_of, names=names, analyzer=analyzer)
-    conditions = [
-        *([] if whole_side else [f"side < {ranges[operand.side]}"]),
-        *([] if whole_terms else [f"term < {ranges[operand.term]}"]),
-        *([] if operand.condition is None else [code(operand.condition)]),
-    ]
-    elements = math.prod(int(extent) for extent in operand.tensor.shape)
-    index = "int" if elements < _MAX_INT else "long long"
-    pointer = _TYPES[product.element.size]
-    return f"""\
-  static constexpr int TOGETHER = {operand.together};
-  const {pointer}* data;
-  int batch;
-  __device__ __forceinline__ bool inside(int side, int term) const {{ return {" && ".join(conditions) or "true"}; }}
-  __device__ __forceinline__ {index} offset({index} side, {index} term) const {{ return {code(analyzer.simplify(operand.offset))}; }}
-  __device__ __forceinline__ unsigned bits({index} offset) const {{ return data[offset]; }}
-"""
-
-
-def _source_of_results(tiles: Tiles, count: int, sums: str) -> tuple[str, str]:
-    kind = _SUMS[sums]
-    name = f"autotune_results_{kind}_{count}_of_{tiles.columns}"
-    code = f"""\
-static __device__ __forceinline__ void {name}({kind}* results, const void* shared, int row, int column) {{
-  {MARK}take<{tiles.columns}, {count}>(results, shared, row, column);
-}}
-"""
-    return name, code
