@@ -21,7 +21,8 @@ _OPERATORS = {
     "And": "&&",
     "Or": "||",
 }
-_DIVISIONS = {"FloorDiv": ("/", "floor_div"), "FloorMod": ("%", "floor_mod")}
+# By operators of C, and by functions of `pipeline.cuh` where what is divided may be negative.
+_DIVISIONS = {"FloorDiv": ("/", "autotune::pipeline::floor_div"), "FloorMod": ("%", "autotune::pipeline::floor_mod")}
 _BOUNDS = {"Min": "min", "Max": "max"}
 
 

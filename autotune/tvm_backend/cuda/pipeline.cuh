@@ -23,6 +23,16 @@ constexpr int COLUMNS = 8;       // of an instruction
 static __device__ __forceinline__ int lane() { return threadIdx.x % LANES; }
 static __device__ __forceinline__ int warp() { return threadIdx.x / LANES; }
 
+/* Division of what may be negative by what is positive, as TVM's programs have it. */
+template <class T>
+static __device__ __forceinline__ T floor_div(T x, int y) {
+  return x / y - (x % y < 0);
+}
+template <class T>
+static __device__ __forceinline__ T floor_mod(T x, int y) {
+  return x % y + (x % y < 0 ? y : 0);
+}
+
 static __device__ __forceinline__ int bits_of(float x) { return __float_as_int(x); }
 static __device__ __forceinline__ int bits_of(int x) { return x; }
 static __device__ __forceinline__ void set_bits(float& x, int bits) { x = __int_as_float(bits); }

@@ -8,7 +8,7 @@ from functools import partial
 
 from autotune.tvm_backend.cuda.index_code import code_of
 from autotune.tvm_backend.cuda.pipeline_tiles import INSTRUCTION, Tiles
-from autotune.tvm_backend.cuda.products import Operand, Product, Role, analyzer_of
+from autotune.tvm_backend.cuda.products import Factor, Product, Role, analyzer_of
 
 MARK = "autotune::pipeline::"
 _MAX_INT = 2**31
@@ -19,7 +19,7 @@ _OPERAND = """\
 struct Of{name} {{
   static constexpr int TOGETHER = {together};
   const {pointer}* data;
-  int batch;
+  {index} batch;
   {inline} bool inside(int side, int term) const {{ return {condition}; }}
   {inline} {index} offset({index} side, {index} term) const {{ return {offset}; }}
   {inline} unsigned bits({index} offset) const {{ return data[offset]; }}
@@ -63,7 +63,7 @@ def _arguments(product: Product, tiles: Tiles) -> str:
     return ", ".join([f"{MARK}{product.element.name}", *map(str, numbers), *orders])
 
 
-def _operand(name: str, operand: Operand, product: Product, side: Role, tiles: Tiles) -> str:
+def _operand(name: str, operand: Factor, product: Product, side: Role, tiles: Tiles) -> str:
     """The class that says where the elements of an operand lie."""
     names: dict[object, str] = {variable: role for role, variable in product.variables.items()}
     names[operand.side] = "side"

@@ -37,10 +37,10 @@ class Tiles:
     def read(cls, block: Block) -> Tiles | None:
         """Read the annotations of a block; None where it has none."""
         names = [item.name for item in fields(cls)]
-        found = {name: block.annotations.get(PREFIX + name) for name in names}
-        if any(value is None for value in found.values()):
+        values = {name: block.annotations.get(PREFIX + name) for name in names}
+        if any(value is None for value in values.values()):
             return None
-        return cls(**{name: int(value) for name, value in found.items()})
+        return cls(**{name: int(value) for name, value in values.items()})
 
     @property
     def columns(self) -> int:

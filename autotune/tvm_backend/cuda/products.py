@@ -50,7 +50,7 @@ _IF_THEN_ELSE = "if_then_else"
 
 
 @dataclass(frozen=True)
-class Operand:
+class Factor:
     """An element of a tensor, which is zero where the condition does not hold.
 
     Attributes:
@@ -81,8 +81,8 @@ class Product:
     element: Element
     variables: dict[Role, PrimExpr]
     extents: dict[Role, int]
-    a: Operand
-    b: Operand
+    a: Factor
+    b: Factor
 
 
 def roles_of(block: Block) -> list[Role] | None:
@@ -111,10 +111,10 @@ def roles_of(block: Block) -> list[Role] | None:
 def element_of(block: Block) -> Element | None:
     """Return the type that a block which sums products multiplies; None where tensor cores have none for it."""
     factors = _factors(block)
-    parts = [part for item in factors or () if (part := _parts(item)) is not None]
-    if len(parts) != 2:
+    elements = [part for item in factors or () if (part := _parts(item)) is not None]
+    if len(elements) != 2:
         return None
-    dtypes = {str(load.source.dtype) for load, _ in parts}
+    dtypes = {str(load.source.dtype) for load, _ in elements}
     sums = str(block.writes[0].source.dtype)
     return next((item for item in ELEMENTS if dtypes == {item.dtype} and sums == item.sums), None)
 
@@ -163,16 +163,16 @@ def _parts(factor: PrimExpr) -> tuple[Any, PrimExpr | None] | None:
     return load, condition if within is None else tirx.all(condition, within)
 
 
-def _operand(factor: PrimExpr, side: PrimExpr, term: PrimExpr, ranges: dict[PrimExpr, int], size: int) -> Operand:
-    parts = _parts(factor)
-    assert parts is not None, "its roles are known"
-    load, condition = parts
+def _operand(factor: PrimExpr, side: PrimExpr, term: PrimExpr, ranges: dict[PrimExpr, int], size: int) -> Factor:
+    element = _parts(factor)
+    assert element is not None, "its roles are known"
+    load, condition = element
     offset = _offset(load)
     widths = {
         by_terms: _together(offset, condition, term if by_terms else side, ranges, size) for by_terms in (True, False)
     }
     by_terms = size == 1 or widths[True] >= widths[False]
-    return Operand(load.source, offset, condition, side, term, by_terms, widths[by_terms])
+    return Factor(load.source, offset, condition, side, term, by_terms, widths[by_terms])
 
 
 def _offset(load: Any) -> PrimExpr:

@@ -21,12 +21,15 @@ from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 
 from autotune.tvm_backend.cuda.pipeline_code import source_of, source_of_results
 from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX, Tiles
-from autotune.tvm_backend.cuda.products import Product, product_of
+from autotune.tvm_backend.cuda.products import Product, Role, product_of
 from autotune.tvm_backend.programs import over_programs, replaced
 from autotune.tvm_backend.types import Block, Buffer, IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
 RESULTS = f"{PREFIX}results"  # the annotation of a block that takes results: how many at a time
 SHARED = "shared.dyn"
+_SIDES: tuple[Role, ...] = ("row", "column")
+Wanted = Callable[[Block], bool]
+Write = Callable[[Any, list[Loop]], Stmt]
 
 
 def write_pipelines(module: IRModule) -> IRModule:
@@ -57,17 +60,13 @@ def _read(block: Block) -> tuple[Product, Tiles]:
 
 
 def _blocks(statement: Stmt) -> list[Block]:
-    found = list[Block]()
-    tvm_ffi.structural_walk(statement, ((SBlock, found.append),))
-    return found
+    blocks = list[Block]()
+    tvm_ffi.structural_walk(statement, ((SBlock, blocks.append),))
+    return blocks
 
 
 def _is_product(block: Block) -> bool:
     return Tiles.read(block) is not None and product_of(block) is not None
-
-
-def _takes(block: Block) -> bool:
-    return RESULTS in block.annotations
 
 
 def _rewritten(function: PrimFunc) -> PrimFunc:
@@ -93,92 +92,84 @@ class _Writer:
     def of(self, statement: Stmt) -> Stmt:
         """Return the body of the function."""
         root = statement.block
-        buffers = [item for item in root.alloc_buffers if not item.same_as(self.results)]
-        body = self._placed(root.body, self._computes, self._call_of_product)
-        body = self._placed(body, self._takes, self._call_of_results)
-        block = SBlock(
-            root.iter_vars,
-            root.reads,
-            root.writes,
-            root.name_hint,
-            body,
-            root.init,
-            [*buffers, self.shared],
-            root.match_buffers,
-            root.annotations,
-        )
+        buffers = [*(item for item in root.alloc_buffers if not item.same_as(self.results)), self.shared]
+        body = _placed(root.body, self._computes, self._call_of_product)
+        body = _placed(body, self._takes, self._call_of_results)
+        variables = (root.iter_vars, root.reads, root.writes, root.name_hint)
+        block = SBlock(*variables, body, root.init, buffers, root.match_buffers, root.annotations)
         return SBlockRealize(statement.iter_values, statement.predicate, block)
 
     def _computes(self, block: Block) -> bool:
         return Tiles.read(block) is not None and block.writes[0].source.same_as(self.results)
 
     def _takes(self, block: Block) -> bool:
-        return _takes(block) and block.reads[0].source.same_as(self.results)
-
-    def _placed(
-        self, statement: Stmt, wanted: Callable[[Block], bool], write: Callable[[Any, list[Loop]], Stmt]
-    ) -> Stmt:
-        """Return a statement with another one in place of the part of a sequence that has wanted blocks only."""
-        blocks = _blocks(statement)
-        if not any(map(wanted, blocks)):
-            return statement
-        kind = type(statement).__name__
-        if kind == "SeqStmt":
-            parts = [self._part(item, wanted, write) for item in statement.seq]
-            return tirx.SeqStmt(parts)
-        if kind == "For":
-            return with_loop_body(statement, self._placed(statement.body, wanted, write))
-        raise ValueError(f"a pipeline lies in {kind}, where nothing follows it")
-
-    def _part(self, statement: Stmt, wanted: Callable[[Block], bool], write: Callable[[Any, list[Loop]], Stmt]) -> Stmt:
-        if all(map(wanted, _blocks(statement))):
-            return write(*_innermost(statement))
-        return self._placed(statement, wanted, write)
+        return RESULTS in block.annotations and block.reads[0].source.same_as(self.results)
 
     def _call_of_product(self, realized: Any, loops: list[Loop]) -> Stmt:
         """The call that computes a tile, by all threads of a block."""
-        begin = _at_beginning(realized.iter_values, loops)
-        values = {item.var: value for item, value in zip(realized.block.iter_vars, begin, strict=True)}
         product, _ = _read(realized.block)
-        places = [values[product.variables[role]] for role in ("row", "column")]
-        batch = values[product.variables["batch"]] if "batch" in product.variables else 0
+        values = _values(realized, loops)
+        places = [values[product.variables[role]] for role in _SIDES]
         for place, size in zip(places, (self.tiles.rows, self.tiles.columns), strict=True):
-            aligned = sym.Analyzer().modular_set(place)
-            if aligned.coeff % size or aligned.base % size:
-                raise ValueError(f"a tile begins at {place}")
-        operands = [product.a.tensor, product.b.tensor]
+            _check_begin(place, size)
+        batch = values[product.variables["batch"]] if "batch" in product.variables else 0
+        tensors = [product.a.tensor, product.b.tensor]
         name, code = source_of(product, self.tiles)
-        pointers = [self.shared.access_ptr("rw"), *(item.access_ptr("r") for item in operands)]
-        call = cuda_func_call(name, *pointers, batch, *places, source_code=code)
-        block = SBlock([], [_whole(item) for item in operands], [_whole(self.shared)], "pipeline", tirx.Evaluate(call))
-        thread = tirx.Var("thread", "int32")
+        pointers = [self.shared.access_ptr("rw"), *(item.access_ptr("r") for item in tensors)]
+        call = tirx.Evaluate(cuda_func_call(name, *pointers, batch, *places, source_code=code))
+        reads = [_whole(item) for item in tensors]
+        return self._by_all(SBlock([], reads, [_whole(self.shared)], "pipeline", call))
+
+    def _by_all(self, block: SBlock) -> Stmt:
+        """A block that each thread executes."""
         binding = tirx.IterVar(None, tirx.Var("threadIdx.x", "int32"), 1, "threadIdx.x")
         body = SBlockRealize([], True, block)
-        return tirx.For(thread, 0, self.tiles.threads, tirx.ForKind.THREAD_BINDING, body, binding)
+        kind = tirx.ForKind.THREAD_BINDING
+        return tirx.For(tirx.Var("thread", "int32"), 0, self.tiles.threads, kind, body, binding)
 
     def _call_of_results(self, realized: Any, loops: list[Loop]) -> Stmt:
         """The call that takes results which lie together."""
         count = math.prod(int(item.extent) for item in loops)
-        begin = _at_beginning(realized.iter_values, loops)
-        values = {item.var: value for item, value in zip(realized.block.iter_vars, begin, strict=True)}
-        indices = [replaced_all(item.min, values) for item in realized.block.writes[0].region]
-        row, column = indices[-2] % self.tiles.rows, indices[-1] % self.tiles.columns
-        local = realized.block.writes[0].source
-        taken = tirx.decl_buffer((count,), local.dtype, "taken", scope=local.scope(), offset_factor=1)
+        values = _values(realized, loops)
+        written = realized.block.writes[0]
+        indices = [_replaced_all(item.min, values) for item in written.region]
         sizes = [1] * (len(indices) - 1) + [count]
-        region = _region(local, [Range.from_min_extent(i, n) for i, n in zip(indices, sizes, strict=True)])
+        ranges = [Range.from_min_extent(index, size) for index, size in zip(indices, sizes, strict=True)]
+        region = _region(written.source, ranges)
+        scope = written.source.scope()
+        taken = tirx.decl_buffer((count,), written.source.dtype, "taken", scope=scope, offset_factor=1)
+        pointers = [taken.access_ptr("w"), self.shared.access_ptr("r")]
+        places = [indices[-2] % self.tiles.rows, indices[-1] % self.tiles.columns]
         name, code = source_of_results(self.tiles, count, self.product.element.sums)
-        call = cuda_func_call(name, taken.access_ptr("w"), self.shared.access_ptr("r"), row, column, source_code=code)
-        block = SBlock(
-            [],
-            [_whole(self.shared)],
-            [region],
-            "results",
-            tirx.Evaluate(call),
-            match_buffers=[MatchBufferRegion(taken, region)],
-        )
-        condition = _at_beginning([realized.predicate], loops)[0]
+        call = tirx.Evaluate(cuda_func_call(name, *pointers, *places, source_code=code))
+        matches = [MatchBufferRegion(taken, region)]
+        block = SBlock([], [_whole(self.shared)], [region], "results", call, match_buffers=matches)
+        (condition,) = _at_beginning([realized.predicate], loops)
         return SBlockRealize([], condition, block)
+
+
+def _placed(statement: Stmt, wanted: Wanted, write: Write) -> Stmt:
+    """Return a statement with another one in place of the part of a sequence that has wanted blocks only."""
+    if not any(map(wanted, _blocks(statement))):
+        return statement
+    if isinstance(statement, tirx.SeqStmt):
+        return tirx.SeqStmt([_part(item, wanted, write) for item in statement.seq])
+    if isinstance(statement, tirx.For):
+        return _with_loop_body(statement, _placed(statement.body, wanted, write))
+    raise ValueError(f"a pipeline lies in {type(statement).__name__}, where nothing follows it")
+
+
+def _part(statement: Stmt, wanted: Wanted, write: Write) -> Stmt:
+    if all(map(wanted, _blocks(statement))):
+        return write(*_innermost(statement))
+    return _placed(statement, wanted, write)
+
+
+def _check_begin(place: PrimExpr, size: int) -> None:
+    """Raise ValueError where a tile does not begin at a multiple of its size."""
+    aligned = sym.Analyzer().modular_set(place)
+    if aligned.coeff % size or aligned.base % size:
+        raise ValueError(f"a tile begins at {place}")
 
 
 def _region(buffer: Buffer, ranges: list[Range]) -> TensorRegion:
@@ -192,8 +183,8 @@ def _whole(buffer: Buffer) -> TensorRegion:
 def _innermost(statement: Stmt) -> tuple[Any, list[Loop]]:
     """The last block of a nest, and the loops around it."""
     loops = list[Loop]()
-    while type(statement).__name__ != "SBlockRealize":
-        if type(statement).__name__ == "SeqStmt":
+    while not isinstance(statement, SBlockRealize):
+        if isinstance(statement, tirx.SeqStmt):
             statement = statement.seq[len(statement.seq) - 1]
         else:
             loops.append(statement)
@@ -201,19 +192,25 @@ def _innermost(statement: Stmt) -> tuple[Any, list[Loop]]:
     return statement, loops
 
 
+def _values(realized: Any, loops: list[Loop]) -> dict[PrimExpr, PrimExpr]:
+    """The values of the variables of a block at the first iteration of loops."""
+    begin = _at_beginning(realized.iter_values, loops)
+    return {item.var: value for item, value in zip(realized.block.iter_vars, begin, strict=True)}
+
+
 def _at_beginning(expressions: list[PrimExpr], loops: list[Loop]) -> list[PrimExpr]:
     """Return expressions at the first iteration of loops."""
     first = {item.loop_var: item.min for item in loops}
-    return [sym.Analyzer().simplify(replaced_all(item, first)) for item in expressions]
+    return [sym.Analyzer().simplify(_replaced_all(item, first)) for item in expressions]
 
 
-def replaced_all(expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> PrimExpr:
+def _replaced_all(expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> PrimExpr:
     """Return an expression with values in place of variables."""
     for variable, value in values.items():
         expression = replaced(expression, variable, value)
     return expression
 
 
-def with_loop_body(loop: Loop, body: Stmt) -> Stmt:
+def _with_loop_body(loop: Loop, body: Stmt) -> Stmt:
     """Return a loop with another body."""
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)

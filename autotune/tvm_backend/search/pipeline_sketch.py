@@ -10,7 +10,8 @@ cache.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from tvm import tirx
 from tvm.ir.utils import derived_object
@@ -31,6 +32,7 @@ _STAGES = (3, 4, 5)
 _GROUPS = (1, 4, 8)
 _LOCAL = "local"
 Elements = Sequence[str]
+Choose = Callable[[Sequence[int]], object]
 
 
 @derived_object
@@ -163,46 +165,64 @@ def _collected(schedule: Schedule, last: BlockRV, results: IndexMap) -> BlockRV:
     return stored
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    """What is sampled, with the names of its annotations: numbers, or the schedule's variables for them."""
+
+    rows: object
+    pieces: object
+    vector: int
+    threads: object
+    steps: object
+    stages: object
+
+
 def _distribute(schedule: Schedule, block: BlockRV, stored: BlockRV, last: BlockRV | None) -> None:
     """Divide results among blocks of threads, and those of a tile among threads."""
     product = product_of(schedule.get(block))
     assert product is not None, "the caller knows that it is one"
-    rows, columns = product.extents["row"], product.extents["column"]
-    width = _vector(schedule.get(stored), columns)
+    extents = product.extents
     choose = _sampler(schedule)
-    of_rows = choose([size for size in _ROWS if size < 2 * rows or size == _ROWS[0]])
-    pieces = choose([size // width for size in _COLUMNS if size < 2 * columns or size == _COLUMNS[0]])
-    threads = choose(_THREADS)
-    steps, stages = choose(_STEPS), choose(_STAGES)
-    group = choose(_GROUPS if rows > _ROWS[-1] else _GROUPS[:1])
-    *batch, row, column = schedule.get_loops(stored)
-    outer, vector = schedule.split(column, [None, width])
-    across, piece = schedule.split(outer, [None, pieces])
-    down, below = schedule.split(row, [None, of_rows])
-    groups, in_group = schedule.split(down, [None, group])
-    schedule.reorder(*batch, groups, across, in_group, below, piece, vector)
-    tile = schedule.fuse(*batch, groups, across, in_group)
-    schedule.bind(tile, "blockIdx.x")
-    _, thread = schedule.split(schedule.fuse(below, piece), [None, threads])
-    schedule.bind(thread, "threadIdx.x")
+    sizes = _sizes(choose, extents, _vector(schedule.get(stored), extents["column"]))
+    group = choose(_GROUPS if extents["row"] > _ROWS[-1] else _GROUPS[:1])
+    tile, thread, vector = _divide(schedule, stored, sizes, group)
     schedule.vectorize(vector)
     if last is not None:
         schedule.compute_at(last, thread)
     schedule.compute_at(block, tile)
-    _take(schedule, stored, last, thread, width)
-    _share(schedule, block, threads)
-    for name, value in (
-        ("rows", of_rows),
-        ("pieces", pieces),
-        ("vector", width),
-        ("threads", threads),
-        ("steps", steps),
-        ("stages", stages),
-    ):
-        schedule.annotate(block, PREFIX + name, value)
+    _take(schedule, stored, last, thread, sizes.vector)
+    _share(schedule, block, sizes.threads)
+    for item in fields(sizes):
+        schedule.annotate(block, PREFIX + item.name, getattr(sizes, item.name))
 
 
-def _sampler(schedule: Schedule) -> Callable[[Sequence[int]], object]:
+def _sizes(choose: Choose, extents: Mapping[Role, int], width: int) -> _Sizes:
+    return _Sizes(
+        rows=choose([size for size in _ROWS if size < 2 * extents["row"] or size == _ROWS[0]]),
+        pieces=choose([size // width for size in _COLUMNS if size < 2 * extents["column"] or size == _COLUMNS[0]]),
+        vector=width,
+        threads=choose(_THREADS),
+        steps=choose(_STEPS),
+        stages=choose(_STAGES),
+    )
+
+
+def _divide(schedule: Schedule, stored: BlockRV, sizes: _Sizes, group: object) -> tuple[LoopRV, LoopRV, LoopRV]:
+    """Return the loops over tiles, over the threads of each, and over what a thread stores together."""
+    *batch, row, column = schedule.get_loops(stored)
+    outer, vector = schedule.split(column, [None, sizes.vector])
+    across, piece = schedule.split(outer, [None, sizes.pieces])
+    down, below = schedule.split(row, [None, sizes.rows])
+    groups, in_group = schedule.split(down, [None, group])
+    schedule.reorder(*batch, groups, across, in_group, below, piece, vector)
+    tile = schedule.fuse(*batch, groups, across, in_group)
+    schedule.bind(tile, "blockIdx.x")
+    _, thread = schedule.split(schedule.fuse(below, piece), [None, sizes.threads])
+    schedule.bind(thread, "threadIdx.x")
+    return tile, thread, vector
+
+
+def _sampler(schedule: Schedule) -> Choose:
     def choose(sizes: Sequence[int]) -> object:
         return schedule.sample_categorical(list(sizes), [1 / len(sizes)] * len(sizes))
 
