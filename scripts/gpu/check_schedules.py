@@ -5,8 +5,11 @@
 
 Each schedule is compiled as a candidate would be, and its kernels run on the stand-in of tests/cuda_stand_in. What they
 compute is compared with the task without a schedule. Then the same launches run under ThreadSanitizer and under
-AddressSanitizer, each with threads in a random order. A mutant is a kernel of more than a warp without one of its
-barriers, which ThreadSanitizer should complain about; some barriers are not needed. Needs g++ 12 on x86-64, and no GPU.
+AddressSanitizer, each with threads in a random order.
+
+Mutants (`mutants.py`) are made of the first kernels of a kind: one lacks a barrier, one a stage of its pipeline, and in
+one an address is off by one. A mutant is caught where its results are wrong or a sanitizer complains. Some changes do
+not matter: not every barrier is needed. Needs g++ 12 on x86-64, and no GPU.
 """
 
 from __future__ import annotations
@@ -14,15 +17,16 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -32,11 +36,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from checked_tasks import TENSOR_CORES, tasks  # noqa: E402
 from cuda_stand_in import StandIn, compile_libraries  # noqa: E402
 from cuda_stand_in.on_cpu import check, image  # noqa: E402
+from mutants import Mutant, mutants  # noqa: E402
 
 ARCH = "sm_90"
-BARRIER = "__syncthreads();"
-WARP = 32
 RUN_LIMIT_S = 120.0
+SANITIZERS: tuple[check.Sanitizer, ...] = ("thread", "address")
 # What a source has that uses a feature.
 FEATURES = {
     "cp.async": ("shared.global",),
@@ -55,8 +59,9 @@ class Tally:
     right: int = 0
     races: int = 0
     out_of_bounds: int = 0
-    mutants: int = 0
-    caught: int = 0
+    mutants: Counter[str] = field(default_factory=Counter)
+    caught: Counter[str] = field(default_factory=Counter)
+    missed: list[str] = field(default_factory=list)
     features: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -106,8 +111,11 @@ def mark_of(kind: str) -> str:
     return PREFIX if kind.rpartition("_")[2] in TENSOR_CORES else ""
 
 
-def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:
+def build(scheduled: Any, target: Any, library: Path, instead: str = "") -> tuple[str, bytes]:
     """Write the library of a scheduled program; return its source in CUDA C and its cubin.
+
+    Args:
+        instead: A source in place of its own.
 
     Raises:
         RuntimeError: The compiler refuses the source.
@@ -117,16 +125,17 @@ def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:
 
     made: list[tuple[str, bytes]] = []
     compile_source = compiler.compile_source
+    completed = compiler.completed
 
     def note(source: str, arch: str) -> bytes:
         made.append((compiler.completed(source), compile_source(source, arch)))
         return made[-1][1]
 
-    compiler.compile_source = note
-    try:
+    with (
+        patch.object(compiler, "compile_source", note),
+        patch.object(compiler, "completed", lambda source: instead or completed(source)),
+    ):
         build_library(scheduled, target, library)
-    finally:
-        compiler.compile_source = compile_source
     return made[0]
 
 
@@ -139,8 +148,8 @@ class Checker:
         self.launches = stand_in.folder / "launches"
         self.description, self.target = cuda_target()
         self.random = random.Random(1)
-        for sanitizer in ("thread", "address"):
-            check.compile_parts(folder / sanitizer, sanitizer)  # type: ignore[arg-type]
+        for sanitizer in SANITIZERS:
+            check.compile_parts(folder / sanitizer, sanitizer)
 
     def kind(self, kind: str, count: int) -> Tally:
         """Check random schedules of one kind of task."""
@@ -169,10 +178,8 @@ class Checker:
         tally.races += bool(races)
         tally.out_of_bounds += bool(overflows)
         tally.problems += races[:1] + overflows[:1]
-        mutant = self._mutant(source) if tally.mutants < self.mutants and not races else ""
-        if mutant:
-            tally.mutants += 1
-            tally.caught += bool(self._complaints(mutant, "thread"))
+        if tally.right <= self.mutants and not races:
+            self._mutate(scheduled, source, truth, tally)
 
     def _verify(self, library: Path, truth: Any) -> str:
         """Run the kernels in a process that may die of it, and note their launches; return what is wrong."""
@@ -200,24 +207,19 @@ class Checker:
         check.compile_program(source, self.folder / sanitizer, sanitizer, program)
         return check.complaints(program, self.launches, seed=self.random.randrange(1 << 20))
 
-    def _mutant(self, source: str) -> str:
-        """Return the source without one barrier; empty where none is in a kernel of more than a warp."""
-        places = [match.start() for match in re.finditer(re.escape(BARRIER), source)]
-        needed = [place for place in places if _threads(source, place) > WARP]
-        if not needed:
-            return ""
-        place = self.random.choice(needed)
-        return source[:place] + source[place + len(BARRIER) :]
+    def _mutate(self, scheduled: Any, source: str, truth: Any, tally: Tally) -> None:
+        """Count the mutants of a kernel, and which of them are caught."""
+        for mutant in mutants(source, self.random):
+            tally.mutants[mutant.kind] += 1
+            if self._is_caught(scheduled, mutant, truth):
+                tally.caught[mutant.kind] += 1
+            else:
+                tally.missed.append(f"{mutant.kind}: {mutant.line}")
 
-
-def _threads(source: str, place: int) -> int:
-    """The threads of a block of the kernel in which a place of a source lies; of the largest, where it is in none.
-
-    A kernel without bounds has one thread.
-    """
-    begun = source.rfind("__global__", 0, place)
-    bounds = [int(number) for number in re.findall(r"__launch_bounds__\((\d+)\)", source[max(begun, 0) :])]
-    return max(bounds, default=1) if begun < 0 else next(iter(bounds), 1)
+    def _is_caught(self, scheduled: Any, mutant: Mutant, truth: Any) -> bool:
+        library = self.folder / "mutant.so"
+        build(scheduled, self.target, library, mutant.source)
+        return bool(self._verify(library, truth) or any(map(self._complaints, [mutant.source] * 2, SANITIZERS)))
 
 
 def table(tallies: dict[str, Tally]) -> str:
@@ -232,10 +234,20 @@ def table(tallies: dict[str, Tally]) -> str:
             tally.races,
             tally.out_of_bounds,
             *used,
-            f"{tally.caught} of {tally.mutants}",
+            f"{tally.caught.total()} of {tally.mutants.total()}",
         ]
         lines.append(f"| {kind} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def table_of_mutants(tallies: dict[str, Tally]) -> str:
+    """How many mutants of each kind were caught, and which were not, in Markdown."""
+    made: Counter[str] = sum((tally.mutants for tally in tallies.values()), Counter())
+    caught: Counter[str] = sum((tally.caught for tally in tallies.values()), Counter())
+    missed = Counter(item for tally in tallies.values() for item in tally.missed)
+    lines = [f"| {kind} | {caught[kind]} of {count} |" for kind, count in made.items()]
+    not_caught = [f"not caught, {count} times: {item}" for item, count in missed.most_common()]
+    return "\n".join(["\n| mutants | caught |\n|---|---:|", *lines, "", *not_caught])
 
 
 def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
@@ -254,6 +266,7 @@ def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
         for problem in tallies[kind].problems:
             print(f"  {problem}", file=sys.stderr)
     print(table(tallies))
+    print(table_of_mutants(tallies))
     return any(tally.problems for tally in tallies.values())
 
 
@@ -262,7 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("kinds", nargs="*", help="kinds of tasks; all by default")
     parser.add_argument("--schedules", type=int, default=3, help="of each kind (default: 3)")
-    parser.add_argument("--mutants", type=int, default=1, help="of each kind (default: 1)")
+    parser.add_argument("--mutants", type=int, default=1, help="kernels of each kind that are mutated (default: 1)")
     given = parser.parse_args()
     if WITHIN in os.environ:
         sys.exit(run(given.kinds, given.schedules, given.mutants, Path(os.environ[WITHIN])))
