@@ -89,8 +89,9 @@ def test_an_end_command_runs_once_for_each_end_of_the_job_whoever_serves_it(work
     first = commands(workspace)
     second = commands(workspace)
     first.start(job)
-    first.start(job)
     assert awaited(first) == [0]
+    first.start(job)
+    awaited(first)
     second.start(QueuedJob.open(workspace, job.paths, Config()))
     awaited(second)
     assert job.paths.on_end_log.read_text() == "ran\n"

@@ -19,7 +19,7 @@ from autotune.storage.paths import Workspace
 
 from ..waiting import until
 from .conftest import MadeOnce, User, make_user
-from .test_interruption import gone, kill_all
+from .test_interruption import kill_all, processes_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRIALS = 6
@@ -106,7 +106,7 @@ def test_killed_at_random_it_ends_with_every_trial_once(user: User, tmp_path: Pa
         daemon = user.start("daemon", "run")
         time.sleep(moments.uniform(0.6, 1.6))
         kill_all(user.root, daemon)
-        assert gone(user.root, within=5), "the commands end with the daemon"
+        until(lambda: not processes_of(user.root), limit_s=5, said=lambda: "the commands end with the daemon")
         assert sum(user.trials().values()) >= logged, f"trials were lost (seed {seed})"
         logged = sum(user.trials().values())
     user.ok("daemon", "run", "--drain")
@@ -172,7 +172,7 @@ def test_a_model_and_commands_end_with_their_budgets_after_ten_kills(user: User,
         daemon = user.start("daemon", "run")
         time.sleep(moments.uniform(0.8, 3.0))
         kill_all(user.root, daemon)
-        assert gone(user.root, within=5)
+        until(lambda: not processes_of(user.root), limit_s=5)
         assert sum(user.trials().values()) >= logged, f"trials were lost (seed {seed})"
         logged = sum(user.trials().values())
     user.ok("daemon", "run", "--drain")

@@ -176,10 +176,6 @@ def _litert(request: Mapping[str, Any], arrays: Arrays) -> Run:
     return runners.litert_runner(Path(request["model"]), list(arrays.values()), int(request["threads"]))
 
 
-def _gguf(request: Mapping[str, Any], arrays: Arrays) -> Run:
-    return runners.gguf_runner(Path(request["model"]), list(arrays.values()))
-
-
 def _pytorch(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load an ONNX model with PyTorch, to be compiled at its first run. `onnx2torch` converts the file."""
     import onnx2torch
@@ -204,7 +200,7 @@ RUNTIMES: dict[str, Callable[[Mapping[str, Any], Arrays], Run]] = {
     "openvino_default": partial(_openvino, precision={}),
     "torch": _torch,
     "litert": _litert,
-    "gguf": _gguf,
+    "gguf": lambda request, arrays: runners.gguf_runner(Path(request["model"]), list(arrays.values())),
     "pytorch": _pytorch,
 }
 
