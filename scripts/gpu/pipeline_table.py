@@ -107,7 +107,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 
 def schedule_of(program: Any, target: Any, tiles: tuple[int, int, int, int, int]) -> Any:
-    """The schedule with these tiles, without a split sum."""
+    """The schedule with these tiles, without a split sum; None where the program has no such tiles."""
     from tvm.s_tir import Schedule
 
     from autotune.tvm_backend.search.design_space import tune_context
@@ -118,7 +118,10 @@ def schedule_of(program: Any, target: Any, tiles: tuple[int, int, int, int, int]
     rows, columns, threads, steps, stages = tiles
     chosen = (item for item in trace.insts if item.kind.name == "SampleCategorical")
     for item, size in zip(chosen, (rows, columns // vector, threads, steps, stages, 8), strict=False):
-        trace = trace.with_decision(item, list(map(int, item.attrs[0])).index(size), False)
+        possible = list(map(int, item.attrs[0]))
+        if size not in possible:
+            return None
+        trace = trace.with_decision(item, possible.index(size), False)
     schedule = Schedule(program)
     trace.apply_to_schedule(schedule, False)
     return schedule
@@ -158,6 +161,8 @@ def row(kind: str, tiles: tuple[int, int, int, int, int], target: Any, disassemb
     from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
 
     schedule = schedule_of(KINDS[kind](), target, tiles)
+    if schedule is None:
+        return None
     ((_, chosen),) = tensor_pipeline.marked(schedule.mod)
     chip = multiprocessors(target)
     if not chosen.fits(chip.shared - 1024):

@@ -10,8 +10,8 @@ PREFIX = "autotune.pipeline_"  # of the annotations of a block
 WARP = 32
 INSTRUCTION = 32  # bytes that one instruction sums
 _FRAGMENT = 16  # rows, and columns, of a warp's results are multiples of it
-_MAX_SUMS = 128  # registers of a thread for sums
-_SUM_SIZE = 4  # bytes
+MAX_SUMS = 128  # registers of a thread for sums
+SUM_SIZE = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Tiles:
     def shared_bytes(self) -> int:
         """Return the bytes of shared memory of a block: of the tiles of the operands, and later of the results."""
         stage = (self.rows + self.columns) * self.steps * INSTRUCTION
-        return max(self.stages * stage, self.rows * self.columns * _SUM_SIZE)
+        return max(self.stages * stage, self.rows * self.columns * SUM_SIZE)
 
     def fits(self, max_shared: int) -> bool:
         """Return whether the warps have whole fragments, and registers and shared memory suffice."""
         sums = self.rows * self.columns // self.threads
-        return self.warps is not None and sums <= _MAX_SUMS and self.shared_bytes() <= max_shared
+        return self.warps is not None and sums <= MAX_SUMS and self.shared_bytes() <= max_shared

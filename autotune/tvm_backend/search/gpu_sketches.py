@@ -65,8 +65,8 @@ def gpu_generator(usual: SpaceGenerator, program: IRModule, target: Target) -> S
 
 def _with_heads(program: IRModule, heads: Sequence[Schedule], generate: Generate) -> list[Schedule]:
     """Return the sketches of a program, and those of the program with its sum split."""
-    split = [joined(program, head.trace, tail.trace) for head in heads for tail in generate(head.mod)]
-    return [*generate(program), *split]
+    whole = generate(program)
+    return [*whole, *(joined(program, head.trace, tail.trace) for head in heads for tail in generate(head.mod))]
 
 
 def _shares_a_sum(schedule: Schedule) -> bool:

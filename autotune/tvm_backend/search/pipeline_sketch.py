@@ -13,7 +13,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorRegion
 from tvm.ir.utils import derived_object
 from tvm.s_tir import ScheduleError
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
@@ -22,7 +24,7 @@ from tvm.tirx import IndexMap
 from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 from autotune.tvm_backend.cuda.products import PIECE, ROLES, Role, element_of, product_of, roles_of
 from autotune.tvm_backend.cuda.tensor_pipeline import RESULTS, SHARED
-from autotune.tvm_backend.types import Block, BlockRV, LoopRV, Schedule, TuneContext
+from autotune.tvm_backend.types import Block, BlockRV, Buffer, LoopRV, Schedule, TuneContext
 
 _ROWS = (32, 64, 128, 256)
 _COLUMNS = (32, 64, 128, 256)
@@ -81,6 +83,8 @@ def _tile(schedule: Schedule, block: BlockRV, elements: Elements) -> bool:
     element = element_of(schedule.get(block))
     if roles is None or element is None or element.name not in elements:
         return False
+    if not _is_in_order(schedule.get(block).writes[0], schedule.get(block)):
+        return False
     write_back = schedule.cache_write(block, 0, SHARED)
     last = _follow(schedule, block, write_back)
     results = _matrix(schedule.get(block), roles)
@@ -99,9 +103,10 @@ def _follow(schedule: Schedule, block: BlockRV, write_back: BlockRV) -> BlockRV 
     shape = _spatial(schedule.get(block))
     later = _later(schedule, write_back)
     *inner, last = later or [None]
-    if last is None or any(_extents(schedule.get(item)) != shape for item in later) or schedule.get_consumers(last):
+    if last is None or schedule.get_consumers(last) or not all(schedule.get_consumers(item) for item in inner):
         return None
-    if not all(schedule.get_consumers(item) for item in inner):
+    results = [schedule.get(item).writes[0].source for item in (write_back, *inner)]
+    if not all(_is_map(schedule.get(item), shape, results) for item in later):
         return None
     for item in (write_back, *inner):
         schedule.compute_inline(item)
@@ -124,8 +129,19 @@ def _name(schedule: Schedule, block: BlockRV) -> str:
     return str(schedule.get(block).name_hint)
 
 
-def _extents(block: Block) -> list[int]:
-    return [int(item.dom.extent) for item in block.iter_vars]
+def _is_map(block: Block, shape: list[int], results: Sequence[Buffer]) -> bool:
+    """Whether a block computes an element of a tensor of a shape from those of results in the same place."""
+    if _spatial(block) != shape or len(block.iter_vars) != len(shape):
+        return False
+    regions = [block.writes[0], *(item for item in block.reads if any(map(item.source.same_as, results)))]
+    return all(_is_in_order(item, block) for item in regions)
+
+
+def _is_in_order(region: TensorRegion, block: Block) -> bool:
+    """Whether the indices of a region are the variables of a block over its results."""
+    variables = [item.var for item in block.iter_vars if int(item.iter_type) == 0]
+    indices = [item.min for item in region.region]
+    return len(indices) == len(variables) and all(map(tvm_ffi.structural_equal, indices, variables))
 
 
 def _spatial(block: Block) -> list[int]:

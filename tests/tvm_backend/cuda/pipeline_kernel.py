@@ -20,13 +20,15 @@ import tvm  # noqa: E402
 from tvm import te, topi  # noqa: E402
 from tvm.s_tir import Schedule  # noqa: E402
 
+from autotune.machine.gpus import cuda_devices  # noqa: E402
 from autotune.tvm_backend.cuda import compiler, tf32  # noqa: E402
 from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX  # noqa: E402
 from autotune.tvm_backend.kernels.shared_library import build_library  # noqa: E402
 from autotune.tvm_backend.search.design_space import tune_context  # noqa: E402
 from autotune.tvm_backend.target import resolve_target, tvm_target  # noqa: E402
 
-TARGET = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
+ARCH = cuda_devices()[0].arch
+TARGET = tvm_target(resolve_target(f'{{"kind": "cuda", "arch": "{ARCH}"}}', 1).description)
 UNWRITTEN = 99
 
 
@@ -65,12 +67,19 @@ def batched(dtype):
     return [a, b, te.compute((3, 33, 50), element, name="c")], lambda a, b: a @ b.transpose(0, 2, 1)
 
 
+def turned(dtype):
+    """A square of results that is transposed."""
+    arguments, _ = product(dtype, 64, 40, 64)
+    return [*arguments[:-1], topi.transpose(arguments[-1])], lambda a, b, bias: np.maximum(a @ b + bias, 0).T
+
+
 KINDS = {
     "product": lambda dtype: product(dtype, 70, 51, 45),  # no two elements of a column lie at a multiple of 4 bytes
     "wide": lambda dtype: product(dtype, 72, 96, 80),
     "convolution": lambda dtype: convolution(dtype, 24, 3),
     "colours": lambda dtype: convolution(dtype, 3, 5),
     "batched": batched,
+    "turned": turned,
 }
 
 

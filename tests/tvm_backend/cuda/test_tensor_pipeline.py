@@ -27,6 +27,7 @@ LARGE = (64, 64, 128, 4, 5)
     [
         pytest.param("product", SMALL, id="product"),
         pytest.param("convolution", SMALL, id="convolution"),
+        pytest.param("turned", SMALL, id="turned", marks=pytest.mark.slow),
         *(pytest.param(kind, LARGE, id=kind, marks=pytest.mark.slow) for kind in ("wide", "colours", "batched")),
     ],
 )

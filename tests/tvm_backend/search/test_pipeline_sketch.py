@@ -51,6 +51,15 @@ def test_a_sum_may_be_split_among_blocks(product_of, gpu):
     assert found.extents["batch"] * found.extents["term"] == 256
 
 
+def test_a_sum_that_is_split_may_be_all_that_there_is(as_program, gpu):
+    a = te.placeholder((32, 196), "float16", name="a")
+    b = te.placeholder((196, 16), "float16", name="b")
+    k = te.reduce_axis((0, 196), "k")
+    element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
+    made = with_pipeline(as_program(a, b, te.compute((32, 16), element, name="c")), gpu, split=True)
+    assert made, "what adds the partial sums has as many loops as they have axes, and is no map of them"
+
+
 def test_only_the_types_that_may_be_rounded_are(product_of, gpu):
     assert not with_pipeline(product_of(64, 64, 128, "float32"), gpu)
     schedule = Schedule(product_of(64, 64, 128, "float32"))
