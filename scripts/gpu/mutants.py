@@ -75,5 +75,5 @@ def threads(source: str, place: int) -> int:
     A kernel without bounds has one thread.
     """
     begun = source.rfind("__global__", 0, place)
-    bounds = [int(number) for number in re.findall(r"__launch_bounds__\((\d+)\)", source[max(begun, 0) :])]
+    bounds = [int(number) for number in re.findall(r"__launch_bounds__\((\d+)[,)]", source[max(begun, 0) :])]
     return max(bounds, default=1) if begun < 0 else next(iter(bounds), 1)

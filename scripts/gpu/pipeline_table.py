@@ -182,6 +182,7 @@ def row(kind: str, tiles: tuple[int, int, int, int, int], target: Any, disassemb
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}; all by default")
+    parser.add_argument("--tiles", type=int, nargs=5, help="rows, columns, threads, steps and stages; all by default")
     parser.add_argument("--arch", default="sm_90", help="default: sm_90")
     given = parser.parse_args()
     os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")
@@ -195,7 +196,7 @@ def main() -> None:
     print(f"| kernel | rows, columns, threads, steps, stages | {' | '.join(names)} |\n|---|---|{'---:|' * len(names)}")
     spilled = False
     for kind in given.kinds or KINDS:
-        for tiles in TILES:
+        for tiles in [tuple(given.tiles)] if given.tiles else TILES:
             cells = row(kind, tiles, target, disassembler)
             if cells is not None:
                 print(f"| {kind} | {', '.join(map(str, tiles))} | {' | '.join(map(str, cells))} |", flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tvm import sym
 
+from autotune.tvm_backend.cuda.pipeline_tiles import MARK
 from autotune.tvm_backend.types import PrimExpr
 
 _OPERATORS = {
@@ -22,7 +23,7 @@ _OPERATORS = {
     "Or": "||",
 }
 # By operators of C, and by functions of `pipeline.cuh` where what is divided may be negative.
-_DIVISIONS = {"FloorDiv": ("/", "autotune::pipeline::floor_div"), "FloorMod": ("%", "autotune::pipeline::floor_mod")}
+_DIVISIONS = {"FloorDiv": ("/", f"{MARK}floor_div"), "FloorMod": ("%", f"{MARK}floor_mod")}
 _BOUNDS = {"Min": "min", "Max": "max"}
 
 

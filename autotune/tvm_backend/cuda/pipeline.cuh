@@ -132,7 +132,8 @@ struct Tile {
   template <int THREADS, class Source>
   static __device__ __forceinline__ void copy(unsigned tile, const Source& source, int side, int term) {
     constexpr int ALL = LINES * PIECES;
-#pragma unroll
+    constexpr int AT_ONCE = Source::TOGETHER * SIZE >= 4 ? ALL : 1;  // what is gathered takes registers
+#pragma unroll AT_ONCE
     for (int first = 0; first < ALL; first += THREADS) {
       int number = first + static_cast<int>(threadIdx.x);
       if (ALL % THREADS && number >= ALL) break;

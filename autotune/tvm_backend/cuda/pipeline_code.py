@@ -7,10 +7,9 @@ import math
 from functools import partial
 
 from autotune.tvm_backend.cuda.index_code import code_of
-from autotune.tvm_backend.cuda.pipeline_tiles import INSTRUCTION, Tiles
+from autotune.tvm_backend.cuda.pipeline_tiles import INSTRUCTION, MARK, Tiles
 from autotune.tvm_backend.cuda.products import Factor, Product, Role, analyzer_of
 
-MARK = "autotune::pipeline::"
 _MAX_INT = 2**31
 _TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}
 _SUMS = {"float32": "float", "int32": "int"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from autotune.tvm_backend.types import Block
 
 PREFIX = "autotune.pipeline_"  # of the annotations of a block
+MARK = "autotune::pipeline::"  # of the names in `pipeline.cuh`
 WARP = 32
 INSTRUCTION = 32  # bytes that one instruction sums
 _FRAGMENT = 16  # rows, and columns, of a warp's results are multiples of it
