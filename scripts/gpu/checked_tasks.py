@@ -35,7 +35,7 @@ def _on_tensor_cores(dtype: str) -> dict[str, Callable[[str], list[Any]]]:
         "few_rows": partial(product, rows=16, terms=512),
         "odd": partial(product, rows=70, terms=51, columns=45),  # nowhere do elements lie together
         "wide": partial(product, rows=160, terms=96, columns=136),
-        "deep": partial(product, rows=80, terms=1200, columns=72),  # more tiles of terms than stages
+        "deep": partial(product, rows=40, terms=600, columns=40),  # more tiles of terms than stages
         "convolution": convolution,
         "first": partial(convolution, channels=3, window=7, stride=2),  # of three colours
         "strides": partial(convolution, channels=24, window=1, stride=2),
