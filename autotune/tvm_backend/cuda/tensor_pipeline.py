@@ -118,14 +118,15 @@ class _Writer:
         pointers = [self.shared.access_ptr("rw"), *(item.access_ptr("r") for item in tensors)]
         call = tirx.Evaluate(cuda_func_call(name, *pointers, batch, *places, source_code=code))
         reads = [_whole(item) for item in tensors]
-        return self._by_all(SBlock([], reads, [_whole(self.shared)], "pipeline", call))
+        dtype = str(loops[0].loop_var.ty.dtype)
+        return self._by_all(SBlock([], reads, [_whole(self.shared)], "pipeline", call), dtype)
 
-    def _by_all(self, block: SBlock) -> Stmt:
-        """A block that each thread executes."""
-        binding = tirx.IterVar(None, tirx.Var("threadIdx.x", "int32"), 1, "threadIdx.x")
+    def _by_all(self, block: SBlock, dtype: str) -> Stmt:
+        """A block that each thread executes. TVM gives all loops over threads the type of the first one."""
+        binding = tirx.IterVar(None, tirx.Var("threadIdx.x", dtype), 1, "threadIdx.x")
+        begin, threads = (tirx.IntImm(dtype, value) for value in (0, self.tiles.threads))
         body = SBlockRealize([], True, block)
-        kind = tirx.ForKind.THREAD_BINDING
-        return tirx.For(tirx.Var("thread", "int32"), 0, self.tiles.threads, kind, body, binding)
+        return tirx.For(tirx.Var("thread", dtype), begin, threads, tirx.ForKind.THREAD_BINDING, body, binding)
 
     def _call_of_results(self, realized: Any, loops: list[Loop]) -> Stmt:
         """The call that takes results which lie together."""
@@ -134,7 +135,7 @@ class _Writer:
         written = realized.block.writes[0]
         indices = [_replaced_all(item.min, values) for item in written.region]
         sizes = [1] * (len(indices) - 1) + [count]
-        ranges = [Range.from_min_extent(index, size) for index, size in zip(indices, sizes, strict=True)]
+        ranges = [_range(index, size) for index, size in zip(indices, sizes, strict=True)]
         region = _region(written.source, ranges)
         scope = written.source.scope()
         taken = tirx.decl_buffer((count,), written.source.dtype, "taken", scope=scope, offset_factor=1)
@@ -177,7 +178,12 @@ def _region(buffer: Buffer, ranges: list[Range]) -> TensorRegion:
 
 
 def _whole(buffer: Buffer) -> TensorRegion:
-    return _region(buffer, [Range(0, extent) for extent in buffer.shape])
+    return _region(buffer, [_range(tirx.IntImm(str(extent.ty.dtype), 0), int(extent)) for extent in buffer.shape])
+
+
+def _range(begin: PrimExpr, extent: int) -> Range:
+    """A range of numbers of one type: TVM compares its ends."""
+    return Range.from_min_extent(begin, tirx.IntImm(str(begin.ty.dtype), extent))
 
 
 def _innermost(statement: Stmt) -> tuple[Any, list[Loop]]:

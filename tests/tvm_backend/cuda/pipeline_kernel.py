@@ -17,7 +17,7 @@ load_for_tuning("cuda", ())
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 import tvm  # noqa: E402
-from tvm import te, topi  # noqa: E402
+from tvm import te, tirx, topi  # noqa: E402
 from tvm.s_tir import Schedule  # noqa: E402
 
 from autotune.machine.gpus import cuda_devices  # noqa: E402
@@ -73,6 +73,18 @@ def turned(dtype):
     return [*arguments[:-1], topi.transpose(arguments[-1])], lambda a, b, bias: np.maximum(a @ b + bias, 0).T
 
 
+def wide_indices(dtype):
+    """A product of one row whose indices have 64 bits, as those of networks have."""
+    sums = sums_of(dtype)
+    one, terms, columns = (tirx.IntImm("int64", size) for size in (1, 128, 10))
+    a = te.placeholder((one, terms), dtype, name="a")
+    b = te.placeholder((terms, columns), dtype, name="b")
+    bias = te.placeholder((columns,), sums, name="bias")
+    k = te.reduce_axis((tirx.IntImm("int64", 0), terms), "k")
+    c = te.compute((one, columns), lambda i, j: te.sum(a[i, k].astype(sums) * b[k, j].astype(sums), k), name="c")
+    return [a, b, bias, topi.add(c, bias)], lambda a, b, bias: a @ b + bias
+
+
 KINDS = {
     "product": lambda dtype: product(dtype, 70, 51, 45),  # no two elements of a column lie at a multiple of 4 bytes
     "wide": lambda dtype: product(dtype, 72, 96, 80),
@@ -80,6 +92,7 @@ KINDS = {
     "colours": lambda dtype: convolution(dtype, 3, 5),
     "batched": batched,
     "turned": turned,
+    "wide_indices": wide_indices,
 }
 
 

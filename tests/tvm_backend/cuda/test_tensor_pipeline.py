@@ -43,6 +43,12 @@ def scheduled(product_of, gpu):
     return next(item for item in made if PREFIX in str(item.trace)).mod
 
 
+@on_cpu
+def test_indices_may_have_64_bits(computing_gpu, tmp_path):
+    done = computing_gpu.python(SCRIPT, tmp_path / "kernel.so", "wide_indices", "float16", 32, 32, 64, 2, 3)
+    assert done.stdout.split() == ["True", "Fp16"], done.stderr
+
+
 def test_calls_take_the_place_of_the_marked_blocks(scheduled):
     before, after = (str(module) for module in (scheduled, write_pipelines(scheduled)))
     assert "autotune::pipeline::" not in before
