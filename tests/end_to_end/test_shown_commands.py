@@ -33,6 +33,7 @@ ELSEWHERE = {
     "python scripts/gpu/check_schedules.py": "tests/cuda_stand_in; with five kinds it takes minutes",
     "python scripts/gpu/check_opencl.py": "tests/scripts/test_check_opencl.py",
     "python scripts/gpu/count_instructions.py": "tests/scripts/test_count_instructions.py",
+    "python scripts/gpu/pipeline_table.py": "tests/scripts/test_pipeline_table.py; with all tiles it takes minutes",
     "python scripts/chaos/kill.py": "tests/scripts/kills/test_kill.py plays two rounds of it",
     "python scripts/chaos/cluster.py": RAY,
     "python scripts/chaos/fuzz_models.py": "tests/scripts/test_fuzz_models.py",
