@@ -18,6 +18,7 @@ from autotune.storage import formats
 from autotune.storage.formats import Control, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.job_files import seal_of
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.workers.worker import SINGLE_THREADED
 
 from .cuda_stand_in import StandIn, compile_libraries
 from .lite_network import Network
@@ -37,8 +38,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
+def load_without_threads() -> None:
+    """Load XGBoost with one thread, as workers do: tests fork, and a child waits for ever for threads left behind."""
+    with patch.dict(os.environ, SINGLE_THREADED):
+        import xgboost  # noqa: F401 - its OpenMP reads the environment when it is loaded
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Say at the end what the tests cost."""
+    load_without_threads()
     config.pluginmanager.register(SuiteReport(config.getoption("--minutes")))
 
 

@@ -117,6 +117,8 @@ _QUOTED = _matches(r'"[\w.]*"')  # a string among operands is JSON
 
 WHOLE_VECTORS = "pragma_loop_partition_hint"  # the annotation of a loop that TVM cuts where a condition begins to hold
 
+_PIPELINE = ("rows", "pieces", "vector", "threads", "steps", "stages", "results")  # of `cuda/pipeline_tiles.py`
+
 # What rules annotate, and with which values.
 _ANNOTATIONS: dict[str, Check] = {
     "meta_schedule.auto_tensorize": _QUOTED,
@@ -134,6 +136,7 @@ _ANNOTATIONS: dict[str, Check] = {
     "meta_schedule.unroll_explicit": _COUNT,
     "meta_schedule.unroll_implicit": _COUNT,
     "meta_schedule.vectorize": _COUNT,
+    **{f"autotune.pipeline_{name}": _COUNT for name in _PIPELINE},
     "double_buffer_scope": _COUNT,
     "local_stage": _COUNT,
     "permuted_layout": _any(_COUNT, _QUOTED),

@@ -38,8 +38,7 @@ class Export:
     @property
     def model(self) -> Path:
         """What the library computes: the quantised model where the job was calibrated."""
-        quantised = self.report.get("quantisation") or {}
-        path = Path(quantised.get("model", self.report["model"]))
+        path = Path(self.report.get("quantised_model") or self.report["model"])
         if not path.exists():
             sys.exit(f"{self.folder}: its model {path} is not there, seen from {Path.cwd()}")
         return path

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import pyopencl as cl
-from check_schedules import cuda_target, program_of, schedules, tasks
+from check_schedules import cuda_target, program_of, schedules
+from checked_tasks import TENSOR_CORES, tasks
 
 AXES = "xyz"
 
@@ -40,7 +41,7 @@ class Kernel:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    kinds = [name for name in tasks() if not name.endswith(("fp16", "tf32", "bf16")) and name != "elementwise"]
+    kinds = [name for name in tasks() if name.rpartition("_")[2] not in TENSOR_CORES and name != "elementwise"]
     parser.add_argument("kinds", nargs="*", default=kinds, help="kinds of tasks; all in fp32 by default")
     parser.add_argument("--schedules", type=int, default=3, help="of each kind (default: 3)")
     given = parser.parse_args()

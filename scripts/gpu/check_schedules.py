@@ -5,8 +5,11 @@
 
 Each schedule is compiled as a candidate would be, and its kernels run on the stand-in of tests/cuda_stand_in. What they
 compute is compared with the task without a schedule. Then the same launches run under ThreadSanitizer and under
-AddressSanitizer, each with threads in a random order. A mutant is a kernel of more than a warp without one of its
-barriers, which ThreadSanitizer should complain about; some barriers are not needed. Needs g++ 12 on x86-64, and no GPU.
+AddressSanitizer, each with threads in a random order.
+
+Mutants (`mutants.py`) are made of the first kernels of a kind: one lacks a barrier, one a stage of its pipeline, and in
+one an address is off by one. A mutant is caught where its results are wrong or a sanitizer complains. Some changes do
+not matter: not every barrier is needed. Needs g++ 12 on x86-64, and no GPU.
 """
 
 from __future__ import annotations
@@ -14,31 +17,34 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from checked_tasks import TENSOR_CORES, tasks  # noqa: E402
 from cuda_stand_in import StandIn, compile_libraries  # noqa: E402
 from cuda_stand_in.on_cpu import check, image  # noqa: E402
+from mutants import Mutant, mutants  # noqa: E402
 
 ARCH = "sm_90"
-BARRIER = "__syncthreads();"
-WARP = 32
 RUN_LIMIT_S = 120.0
+SANITIZERS: tuple[check.Sanitizer, ...] = ("thread", "address")
 # What a source has that uses a feature.
 FEATURES = {
     "cp.async": ("shared.global",),
-    "WMMA": ("wmma::mma_sync",),
-    "both": ("shared.global", "wmma::mma_sync"),
+    "tensor cores": ("Pipeline<",),
     "shuffles": ("__shfl_down_sync",),
     "split sums": ("c_rf_ptr",),
 }
@@ -53,74 +59,11 @@ class Tally:
     right: int = 0
     races: int = 0
     out_of_bounds: int = 0
-    mutants: int = 0
-    caught: int = 0
+    mutants: Counter[str] = field(default_factory=Counter)
+    caught: Counter[str] = field(default_factory=Counter)
+    missed: list[str] = field(default_factory=list)
     features: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-
-
-def tasks() -> dict[str, Callable[[], Any]]:
-    """The kinds of tasks, each small enough to run in a second."""
-    from tvm import te, tirx, topi
-
-    def tensor(name: str, *shape: int, dtype: str = "float32") -> Any:
-        return te.placeholder(shape, dtype, name=name)
-
-    def product(dtype: str, rows: int = 64, terms: int = 64) -> Any:
-        a = tensor("a", rows, terms, dtype=dtype)
-        b = tensor("b", terms, 64, dtype=dtype)
-        k = te.reduce_axis((0, terms), name="k")
-        element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
-        return [a, b, topi.nn.relu(te.compute((rows, 64), element, "c"))]
-
-    def convolution(image: str, weight: str, dtype: str = "float32") -> Any:
-        x = tensor("x", *({"N": 1, "C": 16}.get(axis, 14) for axis in image), dtype=dtype)
-        w = tensor("w", *({"O": 32, "I": 16}.get(axis, 3) for axis in weight), dtype=dtype)
-        options = {"data_layout": image, "kernel_layout": weight, "out_dtype": "float32"}
-        return [x, w, topi.nn.relu(topi.nn.conv2d(x, w, 1, 1, 1, **options))]
-
-    def depthwise() -> Any:
-        x = tensor("x", 1, 32, 14, 14)
-        w = tensor("w", 32, 1, 3, 3)
-        return [x, w, topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1)]
-
-    def softmax() -> Any:
-        x = tensor("x", 16, 128)
-        return [x, topi.nn.softmax(x)]
-
-    def layer_norm() -> Any:
-        x = tensor("x", 16, 128)
-        scale = tensor("scale", 128)
-        bias = tensor("bias", 128)
-        return [x, scale, bias, topi.nn.layer_norm(x, scale, bias, [1], 1e-5)]
-
-    def total() -> Any:
-        x = tensor("x", 1, 64, 12, 12)
-        return [x, topi.sum(x, axis=[2, 3])]
-
-    def elementwise() -> Any:
-        x = tensor("x", 4096, dtype="float16")
-        return [x, te.compute((4096,), lambda i: tirx.tanh(x[i]) * x[i] + tirx.const(1, "float16"), "y")]
-
-    return {
-        "product_fp32": lambda: product("float32"),
-        "product_fp16": lambda: product("float16"),
-        "few_rows_fp32": lambda: product("float32", 16, 512),  # some schedules split the sum among blocks
-        "few_rows_fp16": lambda: product("float16", 16, 512),
-        "product_tf32": lambda: product("float32"),
-        "few_rows_tf32": lambda: product("float32", 16, 512),
-        "product_bf16": lambda: product("bfloat16"),
-        "few_rows_bf16": lambda: product("bfloat16", 16, 512),
-        "convolution": lambda: convolution("NCHW", "OIHW"),
-        "convolution_fp16": lambda: convolution("NHWC", "OHWI", "float16"),
-        "convolution_tf32": lambda: convolution("NHWC", "OHWI"),
-        "convolution_bf16": lambda: convolution("NHWC", "OHWI", "bfloat16"),
-        "depthwise": depthwise,
-        "softmax": softmax,
-        "layer_norm": layer_norm,
-        "sum": total,
-        "elementwise": elementwise,
-    }
 
 
 def schedules(program: Any, target: Any, count: int, mark: str) -> Iterator[Any]:
@@ -158,18 +101,21 @@ def program_of(kind: str) -> Any:
 
     function = te.create_prim_func(tasks()[kind]()).with_attr("global_symbol", "main")
     program = tvm.IRModule({"main": function})
-    return tf32.allow(program) if kind.endswith(tf32.TF32.mark) else program
+    return tf32.allow(program) if kind.endswith("_tf32") else program
 
 
 def mark_of(kind: str) -> str:
-    """What the traces of those schedules have that matter: of a kind in TF32 or bf16, only those on tensor cores."""
-    from autotune.tvm_backend.cuda import wmma
+    """What the traces of those schedules have that matter: of a kind for tensor cores, only those that use them."""
+    from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 
-    return next((item.mark for item in (wmma.TF32, wmma.BF16) if kind.endswith(item.mark)), "")
+    return PREFIX if kind.rpartition("_")[2] in TENSOR_CORES else ""
 
 
-def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:
+def build(scheduled: Any, target: Any, library: Path, instead: str = "") -> tuple[str, bytes]:
     """Write the library of a scheduled program; return its source in CUDA C and its cubin.
+
+    Args:
+        instead: A source in place of its own.
 
     Raises:
         RuntimeError: The compiler refuses the source.
@@ -179,16 +125,17 @@ def build(scheduled: Any, target: Any, library: Path) -> tuple[str, bytes]:
 
     made: list[tuple[str, bytes]] = []
     compile_source = compiler.compile_source
+    completed = compiler.completed
 
     def note(source: str, arch: str) -> bytes:
         made.append((compiler.completed(source), compile_source(source, arch)))
         return made[-1][1]
 
-    compiler.compile_source = note
-    try:
+    with (
+        patch.object(compiler, "compile_source", note),
+        patch.object(compiler, "completed", lambda source: instead or completed(source)),
+    ):
         build_library(scheduled, target, library)
-    finally:
-        compiler.compile_source = compile_source
     return made[0]
 
 
@@ -201,8 +148,8 @@ class Checker:
         self.launches = stand_in.folder / "launches"
         self.description, self.target = cuda_target()
         self.random = random.Random(1)
-        for sanitizer in ("thread", "address"):
-            check.compile_parts(folder / sanitizer, sanitizer)  # type: ignore[arg-type]
+        for sanitizer in SANITIZERS:
+            check.compile_parts(folder / sanitizer, sanitizer)
 
     def kind(self, kind: str, count: int) -> Tally:
         """Check random schedules of one kind of task."""
@@ -231,10 +178,8 @@ class Checker:
         tally.races += bool(races)
         tally.out_of_bounds += bool(overflows)
         tally.problems += races[:1] + overflows[:1]
-        mutant = self._mutant(source) if tally.mutants < self.mutants and not races else ""
-        if mutant:
-            tally.mutants += 1
-            tally.caught += bool(self._complaints(mutant, "thread"))
+        if tally.right <= self.mutants and not races:
+            self._mutate(scheduled, source, truth, tally)
 
     def _verify(self, library: Path, truth: Any) -> str:
         """Run the kernels in a process that may die of it, and note their launches; return what is wrong."""
@@ -262,20 +207,19 @@ class Checker:
         check.compile_program(source, self.folder / sanitizer, sanitizer, program)
         return check.complaints(program, self.launches, seed=self.random.randrange(1 << 20))
 
-    def _mutant(self, source: str) -> str:
-        """Return the source without one barrier; empty where none is in a kernel of more than a warp."""
-        places = [match.start() for match in re.finditer(re.escape(BARRIER), source)]
-        needed = [place for place in places if _threads(source[:place]) > WARP]
-        if not needed:
-            return ""
-        place = self.random.choice(needed)
-        return source[:place] + source[place + len(BARRIER) :]
+    def _mutate(self, scheduled: Any, source: str, truth: Any, tally: Tally) -> None:
+        """Count the mutants of a kernel, and which of them are caught."""
+        for mutant in mutants(source, self.random):
+            tally.mutants[mutant.kind] += 1
+            if self._is_caught(scheduled, mutant, truth):
+                tally.caught[mutant.kind] += 1
+            else:
+                tally.missed.append(f"{mutant.kind}: {mutant.line}")
 
-
-def _threads(before: str) -> int:
-    """The threads of a block of the last kernel that begins in a part of a source; without bounds it has one."""
-    bounds = re.search(r"__launch_bounds__\((\d+)\)", before[before.rindex("__global__") :])
-    return int(bounds[1]) if bounds else 1
+    def _is_caught(self, scheduled: Any, mutant: Mutant, truth: Any) -> bool:
+        library = self.folder / "mutant.so"
+        build(scheduled, self.target, library, mutant.source)
+        return bool(self._verify(library, truth) or any(map(self._complaints, [mutant.source] * 2, SANITIZERS)))
 
 
 def table(tallies: dict[str, Tally]) -> str:
@@ -290,10 +234,20 @@ def table(tallies: dict[str, Tally]) -> str:
             tally.races,
             tally.out_of_bounds,
             *used,
-            f"{tally.caught} of {tally.mutants}",
+            f"{tally.caught.total()} of {tally.mutants.total()}",
         ]
         lines.append(f"| {kind} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def table_of_mutants(tallies: dict[str, Tally]) -> str:
+    """How many mutants of each kind were caught, and which were not, in Markdown."""
+    made: Counter[str] = sum((tally.mutants for tally in tallies.values()), Counter())
+    caught: Counter[str] = sum((tally.caught for tally in tallies.values()), Counter())
+    missed = Counter(item for tally in tallies.values() for item in tally.missed)
+    lines = [f"| {kind} | {caught[kind]} of {count} |" for kind, count in made.items()]
+    not_caught = [f"not caught, {count} times: {item}" for item, count in missed.most_common()]
+    return "\n".join(["\n| mutants | caught |\n|---|---:|", *lines, "", *not_caught])
 
 
 def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
@@ -312,6 +266,7 @@ def run(kinds: list[str], count: int, mutants: int, folder: Path) -> int:
         for problem in tallies[kind].problems:
             print(f"  {problem}", file=sys.stderr)
     print(table(tallies))
+    print(table_of_mutants(tallies))
     return any(tally.problems for tally in tallies.values())
 
 
@@ -320,7 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("kinds", nargs="*", help="kinds of tasks; all by default")
     parser.add_argument("--schedules", type=int, default=3, help="of each kind (default: 3)")
-    parser.add_argument("--mutants", type=int, default=1, help="of each kind (default: 1)")
+    parser.add_argument("--mutants", type=int, default=1, help="kernels of each kind that are mutated (default: 1)")
     given = parser.parse_args()
     if WITHIN in os.environ:
         sys.exit(run(given.kinds, given.schedules, given.mutants, Path(os.environ[WITHIN])))

@@ -4,9 +4,10 @@
     pip install nvidia-cuda-nvdisasm                # or put an `nvdisasm` into PATH
     python scripts/gpu/count_instructions.py product_fp16 few_rows_fp16 convolution_fp16 --schedules 70
 
-The source says what a kernel asks for, and the instructions what ptxas made of it: WMMA becomes `HMMA.16816`, which has
-16 terms, and its loads become `LDSM`, which is `ldmatrix`. `LDGSTS` is an asynchronous copy. The kinds of tasks are
-those of check_schedules.py. TVM_CUDA_COMPILE_MODE chooses between NVRTC, the default here, and nvcc.
+The source says what a kernel asks for, and the instructions what ptxas made of it: `mma.sync` becomes `HMMA.16816`,
+which has 16 terms of fp16 and bf16, `HMMA.1688` with 8 of TF32, or `IMMA.16832` with 32 of int8. `LDSM` is `ldmatrix`,
+and `LDGSTS` an asynchronous copy. The kinds of tasks are those of checked_tasks.py. TVM_CUDA_COMPILE_MODE chooses
+between NVRTC, the default here, and nvcc.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from check_schedules import build, cuda_target, mark_of, program_of, schedules
 
-INSTRUCTIONS = ("HMMA.16816", "HMMA.1688", "HMMA.1684", "LDSM", "LDGSTS", "FFMA")
+INSTRUCTIONS = ("HMMA.16816", "HMMA.1688", "IMMA.16832", "LDSM", "LDGSTS", "FFMA")
 
 
 @dataclass

@@ -18,7 +18,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def package(folder: Path, name: str, version: str, *needs: str) -> None:
-    told = folder / f"{name}-{version}.dist-info"
+    told = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     told.mkdir()
     lines = [
         "Metadata-Version: 2.1",
@@ -36,7 +36,7 @@ def test_a_package_that_needs_another_version_of_a_pin_is_named(install: Path) -
 
 
 def test_what_autotune_needs_and_does_not_have_is_named(install: Path) -> None:
-    package(install, "autotune", "0.1", "scipy>=1.15", "rich>=13", "msgspec", 'matplotlib; extra == "plots"')
+    package(install, "autotune-tvm", "0.1", "scipy>=1.15", "rich>=13", "msgspec", 'matplotlib; extra == "plots"')
     package(install, "scipy", "1.10")
     package(install, "msgspec", "0.19")
     assert clashes(PINNED) == [

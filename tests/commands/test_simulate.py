@@ -204,5 +204,5 @@ class TestCommand:
 
     def test_a_picture_without_the_library_for_it(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gantt, "find_spec", lambda name: None)
-        with pytest.raises(BadInput, match=r"pip install 'autotune\[plots\]', or give an .svg file"):
+        with pytest.raises(BadInput, match=r"pip install 'autotune-tvm\[plots\]', or give an .svg file"):
             self.run(str(file), "--gantt", "chart.png")

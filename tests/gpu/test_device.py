@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +27,7 @@ from autotune.tvm_backend.kernels.shared_library import build_library  # noqa: E
 from autotune.tvm_backend.target import resolve_target  # noqa: E402
 
 SIZE = 1 << 20
+KERNEL = Path(__file__).parents[1] / "tvm_backend/cuda/pipeline_kernel.py"
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,14 @@ def test_an_illegal_access_is_blamed_on_the_kernel_that_made_it(target, tmp_path
     assert "illegal" in outcomes[1][1].reason
     first, last = (statistics.median(outcomes[index][1].value) for index in (0, 2))
     assert all(math.isfinite(time) and time > 0 for time in (first, last))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+@pytest.mark.parametrize("kind", ["product", "wide", "convolution", "colours", "batched", "turned"])
+def test_tensor_cores_compute_what_numpy_does(tmp_path, kind, dtype):
+    if int(cuda_devices()[0].arch.removeprefix("sm_")) < 80:
+        pytest.skip("its tensor cores have no pipeline")
+    tiles = ["64", "64", "128", "4", "3"]
+    command = [sys.executable, str(KERNEL), str(tmp_path / "kernel.so"), kind, dtype, *tiles]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("True "), done.stderr

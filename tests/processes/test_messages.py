@@ -48,7 +48,7 @@ SAMPLES: list[Message] = [
     ClusterNodes((ClusterNode("n1", "serving", "", (10_000,), (), ("cpu:n1",)), ClusterNode("n2", "lost", "gone"))),
     ImportRequest("/net.onnx", "llvm", 2, (0, 1), "/locks", (ASKED,), {"sr": 16000.0}, True, None),
     ImportAnswer({"kind": "llvm"}, "llvm-2", (INPUT,), (TASK,), (2**70,), 10, 11, (ENTRY,)),
-    ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 4, ("/inputs.npz",)),
+    ExportRequest("/work", "0001-net", "/lib", (0,), (1,), 2, "/locks", 1e-3, 5, 5.0, 4, ("/inputs.npz",)),
     ExportAnswer({"latency": {"tuned_ms": 1.0}}),
     PlanRequest("/work", "0001-net", (0,), "/locks", "batch=1"),
     PlanAnswer(Plan(blocks=(Block(operators=("conv2d_1", "relu_1"), algorithm="direct", threads=2),))),

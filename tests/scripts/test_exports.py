@@ -26,6 +26,6 @@ def test_others_run_the_quantised_model_where_there_is_one(
     for path in (submitted, quantised):
         path.touch()
     export = load_script("exports").Export
-    assert export(tmp_path, {"model": str(submitted), "quantisation": None}).model == submitted
-    told = {"model": str(submitted), "quantisation": {"error": 0.1, "model": str(quantised)}}
+    assert export(tmp_path, {"model": str(submitted), "quantised_model": None}).model == submitted
+    told = {"model": str(submitted), "quantised_model": str(quantised)}
     assert export(tmp_path, told).model == quantised

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from autotune.errors import MachineProblem, one_line
 from autotune.tvm_backend.cuda import runtime
+from autotune.tvm_backend.cuda.pipeline_tiles import MARK
 
 Tool = Literal["nvrtc", "nvcc"]
 
@@ -34,6 +36,9 @@ static __device__ inline uint4 make_uint4(Half a, Half b, Half c, Half d, Half e
 """
 # Of bf16 and, as `autotune.tvm_backend.cuda.tf32` has TVM write them, of TF32.
 _OUR_FRAGMENTS = ("16, 16, 16, nv_bfloat16", "16, 16, 8, half")
+# Without a number of blocks ptxas may spill a register to make room for one block more than shared memory does.
+_LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
+_PIPELINE = Path(__file__).with_name("pipeline.cuh")
 _FRAGMENTS = Path(__file__).with_name("fragments.cuh")
 _INSTALL = "run: pip install 'autotune-tvm[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
@@ -81,7 +86,9 @@ def _nvrtc_problem() -> str:
 
 
 def completed(source: str) -> str:
-    """Return CUDA source as TVM generates it, with what it takes for granted, and with our fragments for some types."""
+    """Return CUDA source as TVM generates it, with what it takes for granted, and with what our schedules call."""
+    if MARK in source:
+        return EIGHT_HALVES + _PIPELINE.read_text() + _LAUNCH_BOUNDS.sub(r"__launch_bounds__(\1, 1)", source)
     if not any(mark in source for mark in _OUR_FRAGMENTS):
         return EIGHT_HALVES + source
     return EIGHT_HALVES + _FRAGMENTS.read_text() + source.replace("nvcuda::wmma::", "autotune::wmma::")

@@ -1,10 +1,20 @@
-"""The multiprocessors of GPUs: how many there are, what one holds, and how fast it is."""
+"""The multiprocessors of GPUs: how many there are, what one holds, and how fast it is.
+
+CUDA compiles no kernel that declares more than 48 KiB of shared memory (`shared`). What the launch gives a kernel
+(`shared.dyn`, as in all kernels for tensor cores) may be nearly all that a multiprocessor has: TVM's runtime asks the
+driver for it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from autotune.tvm_backend.types import Target
+
+MAX_DECLARED = 48 << 10  # bytes of shared memory
+_RESERVED = 1 << 10  # of each block, by CUDA, from sm_80 on
+_FIRST_WITH_TENSOR_CORES = 75
+_LIMIT = "max_shared_memory_per_block"
 
 
 @dataclass(frozen=True)
@@ -48,3 +58,11 @@ def generation(target: Target) -> int:
 def multiprocessors(target: Target) -> Multiprocessors:
     """Return those of the largest usual GPU of a target's architecture."""
     return _BY_ARCH.get(str(target.attrs.get("arch", "")), _DEFAULT)
+
+
+def max_shared_default(target: Target) -> int:
+    """Return the bytes of shared memory that a launch may give a block. A lower limit that the target names holds."""
+    named = int(target.attrs[_LIMIT])
+    if named < MAX_DECLARED or generation(target) < _FIRST_WITH_TENSOR_CORES:
+        return named
+    return max(named, multiprocessors(target).shared - _RESERVED)

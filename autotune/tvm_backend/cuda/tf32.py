@@ -1,8 +1,8 @@
 """Products of float32 on tensor cores, which round their operands to TF32: 10 bits of a fraction in place of 23.
 
-A program whose products may be computed so has the attribute `ALLOWED`. Its intrinsics are those of `wmma.TF32`. TVM's
-code generator refuses fragments of float32, so `with_fragments` gives them a type that no other fragment has: fp16 in
-the shape 16x16x8. `fragments.cuh` tells CUDA what it means.
+A program whose products may be computed so has the attribute `ALLOWED`. Schedules that were logged before there was a
+pipeline have the intrinsics of `wmma.TF32`. TVM's code generator refuses fragments of float32, so `with_fragments`
+gives them a type that no other fragment has: fp16 in the shape 16x16x8. `fragments.cuh` tells CUDA what it means.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from autotune.tvm_backend.cuda.tensor_pipeline import write_pipelines
 from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.intrinsics import bfloat16
 from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
@@ -57,7 +58,7 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
 
 _ANY_CPU: tuple[Pass, ...] = (write_around, keep_not_a_number, keep_on_stack, join_loops, announce_extents, add_offsets)
 _CPU: tuple[Pass, ...] = (narrow_indices,)
-_GPU: tuple[Pass, ...] = (copy_columns_singly,)
+_GPU: tuple[Pass, ...] = (write_pipelines, copy_columns_singly)
 _GPU_CODE: tuple[Pass, ...] = (with_fragments,)
 
 

@@ -15,11 +15,12 @@ inline assembly that touches no memory leaves them in registers.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 from autotune.tvm_backend.kernels.index_values import Index
@@ -91,17 +92,20 @@ class _Stream:
 
     def lines(self, loops: Sequence[_Loop]) -> set[int]:
         """Return the lines that are read in one pass through some inner loops while all others are at zero."""
+        numbers = np.ix_(*(np.arange(loop.extent) for loop in loops))
+        values = _Values(zip((loop.variable for loop in loops), numbers, strict=True))
         lines = set[int]()
-        for numbers in itertools.product(*(range(loop.extent) for loop in loops)):
-            values = _Values(zip((loop.variable for loop in loops), numbers, strict=True))
-            for start in self.starts:
-                first = start.value(values)
-                lines.update(range(first // _LINE, (first + self.lanes - 1) // _LINE + 1))
+        for start in self.starts:
+            positions = np.unique(start.value(values))
+            first = positions // _LINE
+            last = (positions + self.lanes - 1) // _LINE
+            for further in range(int((last - first).max()) + 1):
+                lines.update(np.minimum(first + further, last).tolist())
         return lines
 
 
-class _Values(dict[PrimExpr, int]):
-    """The values of some variables, and zero for all others."""
+class _Values(dict[PrimExpr, Any]):
+    """The values of some variables, each a number or an array of them, and zero for all others."""
 
     def __missing__(self, _variable: PrimExpr) -> int:
         return 0
@@ -204,8 +208,9 @@ class _Prefetcher:
 
     def _positions(self, stream: _Stream, loop: _Loop) -> list[int]:
         """Return where a stream begins in each iteration of a loop, in elements; in all other loops it is the first."""
-        value = stream.starts[0].value
-        return [value(_Values({loop.variable: number})) for number in range(min(loop.extent, _LOOKED_AT))]
+        numbers = np.arange(min(loop.extent, _LOOKED_AT))
+        positions = stream.starts[0].value(_Values({loop.variable: numbers}))
+        return list[int](np.broadcast_to(positions, numbers.shape).tolist())
 
     def _run(self, stream: _Stream, loop: _Loop) -> int:
         """Return how many iterations of a loop in a row read the same weights."""

@@ -46,12 +46,28 @@ def record_to_compile(item: Candidate | Trial, workload: Workload, target: Targe
     Raises:
         DamagedFile: Its trace does more than schedule, or the schedule makes the program call something.
     """
+    return _to_compile(item, workload, target)[0]
+
+
+def module_to_compile(item: Candidate | Trial, workload: Workload, target: Target) -> IRModule:
+    """Return the scheduled program of the record that `record_to_compile` makes, without a replay of that.
+
+    Raises:
+        DamagedFile: As there.
+    """
+    return _to_compile(item, workload, target)[1]
+
+
+def _to_compile(item: Candidate | Trial, workload: Workload, target: Target) -> tuple[TuningRecord, IRModule]:
     record = tuning_record(item, workload, target)
-    check_calls(record.as_measure_candidate().sch.mod, workload.mod, item.trace)
+    scheduled = record.as_measure_candidate().sch.mod
+    check_calls(scheduled, workload.mod, item.trace)
     if str(target.kind) != "llvm" or not _may_cross_rows(item.trace):
-        return record
+        return record, scheduled
     schedule = _postprocessed(record.trace, workload.mod, target)
-    return record if schedule is None else type(record)(schedule.trace, workload, record.run_secs, target, None)
+    if schedule is None:
+        return record, scheduled
+    return type(record)(schedule.trace, workload, record.run_secs, target, None), schedule.mod
 
 
 def without_guarded_vectors(record: TuningRecord, workload: Workload, target: Target) -> TuningRecord:

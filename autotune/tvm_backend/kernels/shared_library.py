@@ -18,10 +18,11 @@ from autotune.processes.isolate import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.cache_state import READER, reader
 from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.row_vectors import record_to_compile
+from autotune.tvm_backend.kernels.row_vectors import module_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for, no_debug_sections
+from autotune.tvm_backend.target import resolve_target, tvm_target
 from autotune.tvm_backend.threads.pool import pool_object
-from autotune.tvm_backend.types import IRModule, Target
+from autotune.tvm_backend.types import IRModule, RuntimeModule, Target
 
 _OPT_LEVEL = 2  # TVM's own default
 _HALVES = {"float16", "bfloat16"}
@@ -38,10 +39,9 @@ def build_candidate(item: Candidate | Trial, program: IRModule, target: Target, 
         path: The library to write.
 
     Raises:
-        Exception: Whatever `record_to_compile` and `build_library` raise.
+        Exception: Whatever `module_to_compile` and `build_library` raise.
     """
-    record = record_to_compile(item, Workload(program), target)
-    build_library(record.as_measure_candidate().sch.mod, target, path)
+    build_library(module_to_compile(item, Workload(program), target), target, path)
 
 
 def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
@@ -60,9 +60,28 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
     if target.kind.name == "llvm":
         module[READER] = reader()
+    _compiled(module, target).export_library(str(path), fcompile=linking(target))
+
+
+def compile_once() -> None:
+    """Compile a kernel for the CPUs of this machine, and what every library for them brings along.
+
+    TVM and LLVM make and load things when they first compile, which takes a fifth of the time of a kernel. A process
+    that forks others, each of which compiles a few kernels, does so before.
+
+    Raises:
+        OSError: There is no room for the object file.
+    """
+    target = tvm_target(resolve_target("llvm", threads=1).description)
+    pool_object()
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = _compiled(tvm.IRModule({READER: reader()}), target)
+        compiled.export_library(str(Path(folder, "kernel.so")), fcompile=lambda *_, **__: None)
+
+
+def _compiled(module: IRModule, target: Target) -> RuntimeModule:
     with target, lowering(module, target):  # without the target TVM would compile CUDA for the GPU that is here
-        built = tvm.tirx.build(module, target=target, pipeline=pipeline(target))
-    built.export_library(str(path), fcompile=linking(target))
+        return tvm.tirx.build(module, target=target, pipeline=pipeline(target))
 
 
 def lowering(module: IRModule, target: Target) -> PassContext:

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.strategies.space import Floats
-from autotune.tvm_backend.cuda.multiprocessors import Multiprocessors, multiprocessors
+from autotune.tvm_backend.cuda.multiprocessors import Multiprocessors, max_shared_default, multiprocessors
 from autotune.tvm_backend.search.nest import TiledNests
-from autotune.tvm_backend.search.shared_memory import max_shared_default
 from autotune.tvm_backend.search.tiled_block import Numbers
 from autotune.tvm_backend.types import Target
 

@@ -21,10 +21,12 @@ from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.search.occupancy import STRUCTURE, GpuLimits, gpu_throughput
+from autotune.tvm_backend.search.pipeline_estimate import PipelineSketch, ProductExtents
 from autotune.tvm_backend.search.tensor_cores import TensorNests, TensorSketch, tensor_throughput
 from autotune.tvm_backend.types import PlainInstruction
 
 Judge = Callable[[Sequence[Floats]], Floats]  # of the decisions of candidates of a sketch
+ReadTiles = Callable[[Sequence[Floats]], TensorNests]
 
 
 class NestScore:
@@ -81,16 +83,25 @@ def judge_of(nests: NestFeatures, instructions: Sequence[PlainInstruction]) -> J
     sketch = nests.sketch(instructions)
     if sketch is not None and sketch.structure == STRUCTURE:
         return lambda decisions: gpu_throughput(nests.nests(sketch, decisions), limits)
-    on_tensor_cores = TensorSketch.read(instructions)
-    extents = nests.product
-    if on_tensor_cores is None or extents is None:
+    if nests.product is None:
         return None
+    read = _tiles_of_pipeline(nests, instructions) or _tiles_on_tensor_cores(nests.product, instructions)
+    extents = nests.product
+    return None if read is None else lambda decisions: tensor_throughput(read(decisions), extents, limits)
 
-    def judge(decisions: Sequence[Floats]) -> Floats:
-        tiles = TensorNests.of(on_tensor_cores, decisions, extents)
-        return tensor_throughput(tiles, extents, limits)
 
-    return judge
+def _tiles_of_pipeline(nests: NestFeatures, instructions: Sequence[PlainInstruction]) -> ReadTiles | None:
+    sketch = PipelineSketch.read(instructions)
+    product = None if sketch is None else ProductExtents.read(nests.program)
+    if sketch is None or product is None:
+        return None
+    return lambda decisions: sketch.nests(decisions, product)
+
+
+def _tiles_on_tensor_cores(extents: tuple[int, int], instructions: Sequence[PlainInstruction]) -> ReadTiles | None:
+    """Those of MetaSchedule's own sketches, which GPUs before `sm_80` have."""
+    sketch = TensorSketch.read(instructions)
+    return None if sketch is None else lambda decisions: TensorNests.of(sketch, decisions, extents)
 
 
 def _decisions(knob: Knob) -> npt.NDArray[np.float64]:

@@ -1,8 +1,4 @@
-"""What a block may have of a GPU's shared memory: more where the launch asks for it than where the kernel declares it.
-
-CUDA compiles no kernel that declares more than 48 KiB (`shared`). What the launch gives a kernel (`shared.dyn`, as in
-all kernels for tensor cores) may be nearly all that a multiprocessor has: TVM's runtime asks the driver for it.
-"""
+"""Which schedules are valid: a block may have more shared memory where the launch gives it, and declares none."""
 
 from __future__ import annotations
 
@@ -11,23 +7,12 @@ from collections.abc import Callable
 import tvm
 from tvm.s_tir.meta_schedule.postproc import VerifyGPUCode
 
-from autotune.tvm_backend.cuda.multiprocessors import generation, multiprocessors
+from autotune.tvm_backend.cuda.multiprocessors import max_shared_default
 from autotune.tvm_backend.search.design_space import tune_context
 from autotune.tvm_backend.types import IRModule, Postprocessor, Schedule, Target, Trace
 
-MAX_DECLARED = 48 << 10
-_FIRST_WITH_TENSOR_CORES = 75
-_RESERVED = 1 << 10  # of each block, by CUDA, from sm_80 on
 _DECLARED = "shared"
 _LIMIT = "max_shared_memory_per_block"
-
-
-def max_shared_default(target: Target) -> int:
-    """Return the bytes of shared memory that a launch may give a block. A lower limit that the target names holds."""
-    named = int(target.attrs[_LIMIT])
-    if named < MAX_DECLARED or generation(target) < _FIRST_WITH_TENSOR_CORES:
-        return named
-    return max(named, multiprocessors(target).shared - _RESERVED)
 
 
 def postprocessors(program: IRModule, target: Target) -> list[Callable[[Schedule], bool]]:

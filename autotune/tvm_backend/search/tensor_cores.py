@@ -113,19 +113,20 @@ class TensorSketch:
         if fragments is None or [count for _, count in tiles] != _PARTS:
             return None
         places = {item[3][0]: place for place, item in enumerate(samples) if item[0] == "SampleCategorical"}
-        fetches = [inputs[1] for inputs in _annotated(instructions, "meta_schedule.cooperative_fetch")]
+        fetches = [inputs[1] for inputs in annotated(instructions, "meta_schedule.cooperative_fetch")]
         widths = [(places[name], tuple(map(int, samples[places[name]][2][0]))) for name in fetches[-2:]]
-        stages = [max(inputs[1]) for inputs in _annotated(instructions, "software_pipeline_stage")]
+        stages = [max(inputs[1]) for inputs in annotated(instructions, "software_pipeline_stage")]
         ahead = max(stages, default=0)
         return cls(fragments, tuple(place for place, _ in tiles), tuple(widths), ahead, shares_of(instructions))
 
 
-def _annotated(instructions: Sequence[PlainInstruction], name: str) -> list[Any]:
+def annotated(instructions: Sequence[PlainInstruction], name: str) -> list[Any]:
+    """Return the operands of the instructions that annotate something with a name: what, and with which value."""
     return [item[1] for item in instructions if item[0] == "Annotate" and item[2][0] == name]
 
 
 def _fragments(instructions: Sequence[PlainInstruction]) -> Fragments | None:
-    names = [str(inputs[1]).strip('"') for inputs in _annotated(instructions, "meta_schedule.auto_tensorize")]
+    names = [str(inputs[1]).strip('"') for inputs in annotated(instructions, "meta_schedule.auto_tensorize")]
     named = (part for name in names for start, part in _INTRINSICS.items() if name.startswith(start))
     return next(named, None)
 
@@ -142,6 +143,9 @@ class TensorNests:
     """The tiles of n candidates of a sketch, each [n].
 
     Attributes:
+        fragments: What one instruction multiplies.
+        shares: How many blocks share a sum.
+        ahead: By how many steps tiles are copied ahead.
         blocks: Of the whole kernel.
         warps: Of a block.
         rows, columns: Fragments of results of a warp.
@@ -152,9 +156,12 @@ class TensorNests:
         idle: Whether some threads have nothing to copy. TVM refuses many of these schedules.
         waits: Whether a warp waits for each tile: it is not copied ahead, or in pieces too small for that.
         tile: Bytes of both operands that a block copies for a step.
+        shared: Bytes of shared memory of a block.
     """
 
-    sketch: TensorSketch
+    fragments: Fragments
+    shares: int
+    ahead: Numbers
     blocks: Numbers
     warps: Numbers
     rows: Numbers
@@ -166,6 +173,7 @@ class TensorNests:
     idle: Flags
     waits: Flags
     tile: Numbers
+    shared: Numbers
 
     @classmethod
     def of(cls, sketch: TensorSketch, decisions: Sequence[Numbers], extents: tuple[int, int]) -> TensorNests:
@@ -189,9 +197,23 @@ class TensorNests:
         pieces = [count / (warps * _LANES * width) for count, width in zip(elements, widths, strict=True)]
         waits = (np.minimum(*widths) * part.size < _MIN_ASYNC) | np.full(len(rows), sketch.ahead == 0)
         tile = sum(elements) * part.size
-        of_warp = (of_rows, of_columns, terms[:, 0], in_step, terms[:, 2])
-        idle = np.minimum(*pieces) < 1
-        return cls(sketch, blocks, warps, *of_warp, sum(map(np.ceil, pieces)), idle, waits, tile)
+        return cls(
+            fragments=part,
+            shares=sketch.shares,
+            ahead=np.full(len(rows), float(sketch.ahead)),
+            blocks=blocks,
+            warps=warps,
+            rows=of_rows,
+            columns=of_columns,
+            steps=terms[:, 0],
+            terms=in_step,
+            loaded=terms[:, 2],
+            copies=sum(map(np.ceil, pieces)),
+            idle=np.minimum(*pieces) < 1,
+            waits=waits,
+            tile=tile,
+            shared=tile * (sketch.ahead + 1),
+        )
 
 
 def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuLimits) -> Floats:
@@ -202,7 +224,7 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
         limits: The GPU.
     """
     chip = limits.chip
-    part = nests.sketch.fragments
+    part = nests.fragments
     sums = nests.rows * nests.columns
     held = (nests.rows + nests.columns) * nests.loaded
     results = sums * part.rows * part.columns / _LANES
@@ -212,7 +234,7 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
     warps = at_once * nests.warps
     alone = nests.terms * (sums * _PRODUCTS_OF_A_WARP * part.work + _TERMS)
     copying = nests.copies * _COPY
-    ahead = max(nests.sketch.ahead, 1)
+    ahead = np.maximum(nests.ahead, 1)
     step = np.maximum.reduce(
         [
             warps * sums * nests.terms * _PRODUCT * part.work,
@@ -223,24 +245,19 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
     )
     step += warps * nests.copies * _COPY_OF_A_WARP
     rounds = np.ceil(nests.blocks / (chip.count * at_once))
-    stored = extents[0] * 4 * nests.sketch.shares / (chip.count * _STORED_BYTES)
+    stored = extents[0] * 4 * nests.shares / (chip.count * _STORED_BYTES)
     cycles = _START + rounds * nests.steps * step + stored
     cycles = np.where(results > _MAX_RESULTS, _SPILLED * cycles, cycles) * np.where(nests.idle, _IDLE, 1)
-    fits = (_shared(nests) <= limits.max_shared_default) & (nests.warps * _LANES <= limits.max_threads)
+    fits = (nests.shared <= limits.max_shared_default) & (nests.warps * _LANES <= limits.max_threads)
     speed = extents[0] * extents[1] / (chip.count * chip.multiply_adds) / cycles
     return np.asarray(np.where(fits, speed, HOPELESS * speed))
-
-
-def _shared(nests: TensorNests) -> Numbers:
-    """Count the bytes of shared memory of a block."""
-    return np.asarray(nests.tile * (nests.sketch.ahead + 1))
 
 
 def _together(nests: TensorNests, registers: Numbers, chip: Multiprocessors) -> Numbers:
     """Count the blocks that a multiprocessor holds at the same time; one where it cannot hold any."""
     threads = nests.warps * _LANES
     room = [
-        chip.shared / (_shared(nests) + _SHARED_OF_A_BLOCK),
+        chip.shared / (nests.shared + _SHARED_OF_A_BLOCK),
         chip.threads / threads,
         chip.registers / (registers * threads),
         np.full(len(threads), float(chip.blocks)),

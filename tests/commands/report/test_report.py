@@ -86,7 +86,7 @@ def test_a_report_without_matplotlib_says_what_to_install(
     workspace: Workspace, tuned: JobPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(charts, "find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"autotune\[plots\]"):
+    with pytest.raises(BadInput, match=r"autotune-tvm\[plots\]"):
         run(workspace, "1", "--html", "page.html")
 
 

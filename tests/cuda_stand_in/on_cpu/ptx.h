@@ -23,6 +23,12 @@ void store_shared(unsigned address, T... values) {
   ((*at++ = to_bits(values)), ...);
 }
 
+/* ld.shared of 4 bytes. */
+template <class T>
+void load_shared(unsigned address, T &into) {
+  into = from_bits<T>(*static_cast<unsigned *>(shared_pointer(address)));
+}
+
 /* ldmatrix .m8n8 .xN: lanes 8 i to 8 i + 7 give the addresses of the rows of matrix i, of 8 elements of 16 bits. Lane l
  * takes elements 2 (l % 4) and the next of row l / 4 of each matrix; transposed, of column l / 4. */
 template <bool transposed, class... R>

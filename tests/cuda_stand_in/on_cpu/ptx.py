@@ -147,6 +147,16 @@ def _store(call: _Call) -> str:
     return f"cuda_on_cpu::store_shared({address}, {', '.join(words)})"
 
 
+def _load(call: _Call) -> str:
+    (into,), (address,) = call.operands
+    return f"cuda_on_cpu::load_shared({address}, {into})"
+
+
+def _round(call: _Call) -> str:
+    (into,), (value,) = call.operands
+    return f"{into} = cuda_on_cpu::to_bits(nvcuda::wmma::__float_to_tf32({value}))"
+
+
 def _equal(call: _Call) -> str:
     (into,), (left,), (right,) = call.operands
     return f"{into} = {left} == {right}"
@@ -164,4 +174,6 @@ _INSTRUCTIONS: dict[tuple[str, ...], Callable[[_Call], str]] = {
     ("setp", "eq"): _equal,
     ("setp", "ne"): lambda call: _equal(call).replace("==", "!="),
     ("st", "shared"): _store,
+    ("ld", "shared", "b32"): _load,
+    ("cvt", "rna", "tf32", "f32"): _round,
 }

@@ -80,3 +80,11 @@ def test_an_unknown_way_to_compile_is_refused_with_those_there_are(monkeypatch):
     compiler.find_compiler.cache_clear()
     with pytest.raises(MachineProblem, match="TVM_CUDA_COMPILE_MODE is 'ptx'; set it to nvrtc or nvcc, or not at all$"):
         compiler.find_compiler()
+
+
+def test_what_calls_the_pipeline_has_it_and_names_one_block():
+    source = "__global__ void __launch_bounds__(128) f() { autotune::pipeline::floor_div(1, 2); }"
+    assert "struct Pipeline {" in compiler.completed(source)
+    assert compiler.completed(source).endswith(source.replace("(128)", "(128, 1)"))
+    plain = "__global__ void __launch_bounds__(128) f() {}"
+    assert compiler.completed(plain) == compiler.EIGHT_HALVES + plain

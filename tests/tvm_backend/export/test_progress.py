@@ -17,7 +17,7 @@ from autotune.tvm_backend.export.progress import Leases, NumberedSteps, plan
 
 
 def request(**given: Any) -> ExportRequest:
-    whole = ExportRequest("w", "j", "o", (0,), (0,), 1, "l", 1e-3, 20, 8, ())
+    whole = ExportRequest("w", "j", "o", (0,), (0,), 1, "l", 1e-3, 20, 5.0, 8, ())
     return dataclasses.replace(whole, **given)
 
 

@@ -152,7 +152,7 @@ def test_candidates_run_on_tensor_cores(network, arch, tmp_path, monkeypatch):
         compiler, "compile_source", lambda source, *rest: sources.append(source) or compile_source(source, *rest)
     )
     build_library(applied.schedule.mod, gpu(arch), tmp_path / "kernel.so")
-    assert "wmma::mma_sync" in sources[0] or "mma.sync" in sources[0]
+    assert "autotune::pipeline::Pipeline<autotune::pipeline::Fp16" in sources[0]
     (code,) = cubin.find((tmp_path / "kernel.so").read_bytes())
     assert code.arch == arch
 

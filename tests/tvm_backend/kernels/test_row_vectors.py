@@ -9,8 +9,9 @@ import pytest
 import tvm
 from tvm import te
 from tvm.s_tir.meta_schedule.database import Workload
+from tvm_ffi import structural_equal
 
-from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
+from autotune.tvm_backend.kernels.row_vectors import module_to_compile, record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.kernels.shared_library import build_library
 from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
@@ -55,6 +56,12 @@ def extents(make, item, program, target):
 def test_no_vector_crosses_a_row(candidates, product, target):
     for item in candidates:
         assert max(extents(record_to_compile, item, product, target)) <= COLUMNS
+
+
+def test_the_program_of_a_record_needs_no_replay(candidates, product, target):
+    for item in candidates[:4]:
+        program = module_to_compile(item, Workload(product), target)
+        assert structural_equal(program, schedule(record_to_compile, item, product, target))
 
 
 def test_the_result_is_the_same_bit_for_bit(candidates, product, target, tmp_path):

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import subprocess
+import threading
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import numpy as np
 import pytest
 
 from autotune.errors import ProcessRefused, WorkerError
-from autotune.tvm_backend.kernels.shared_library import link_shared, lowering
+from autotune.tvm_backend.kernels.shared_library import compile_once, link_shared, lowering
+from autotune.tvm_backend.threads.pool import pool_object
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
@@ -34,6 +36,16 @@ def test_what_the_linker_refuses_is_the_candidates_problem(tmp_path: Path) -> No
     damaged.write_bytes(b"no object file")
     with pytest.raises(WorkerError, match="failed"):
         link_shared(str(tmp_path / "out.so"), [str(damaged)])
+
+
+def test_what_every_library_needs_is_compiled_once_and_leaves_no_thread(target: Any) -> None:
+    pool_object.cache_clear()
+    threads = threading.active_count(), len(os.listdir("/proc/self/task"))
+    compile_once()
+    compiled = pool_object.cache_info().misses
+    compile_once()
+    assert compiled == pool_object.cache_info().misses == 1
+    assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == threads
 
 
 def asynchronous_sources(program: Any, sizes_allowed: Any, count: int) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.search.shared_memory import max_shared_default, postprocessors
+from autotune.tvm_backend.cuda.multiprocessors import max_shared_default
+from autotune.tvm_backend.search.shared_memory import postprocessors
 
 from ...cuda_stand_in import StandIn, compile_libraries
 

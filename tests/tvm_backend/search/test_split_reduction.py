@@ -49,7 +49,7 @@ def test_a_sum_that_is_split_is_in_the_search_space_of_products_and_of_convoluti
     for program in product_of(64, 512, 4608), product_of(64, 512, 4608, "float16"), late_layer:
         traces = [plain_trace(schedule.trace) for schedule in design_space(program, gpu)]
         split = [any(item[0] == "RFactor" for item in trace[0]) for trace in traces]
-        assert (sum(split), len(split)) in ((4, 6), (12, 19), (6, 9)), "as many for either number of shares"
+        assert (sum(split), len(split)) in ((4, 6), (2, 3), (6, 9)), "as many for either number of shares"
         for trace in traces:
             check_trace(trace)
 

@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from autotune import strategies
 from autotune.strategies import samplers
-from autotune.strategies.space import Measured
-from autotune.tvm_backend.cuda import tf32
-from autotune.tvm_backend.search.knob_score import KnobScore
+from autotune.tvm_backend.load import load_tvm
+from autotune.tvm_backend.search.design_space import before_postprocessing
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.occupancy import GpuLimits
 from autotune.tvm_backend.search.propose import Request, propose
 from autotune.tvm_backend.search.scores import estimate
 from autotune.tvm_backend.search.tensor_cores import TensorNests, TensorSketch, tensor_throughput
+from autotune.tvm_backend.target import resolve_target, tvm_target
 
 EXTENTS = (1024 * 1024, 1024)
 
 
+LOGGED = [json.loads(line) for line in (Path(__file__).parents[2] / "data/trials_with_wmma.jsonl").open()]
+
+
 @pytest.fixture(scope="module")
-def knobs(product_of, gpu):
-    return Knobs(product_of(1024, 1024, 1024, "float16"), gpu)
+def turing():
+    """A GPU whose tensor cores have no pipeline."""
+    load_tvm("cuda")
+    return tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_75"}', 1).description)
+
+
+@pytest.fixture(scope="module")
+def knobs(product_of, turing):
+    return Knobs(product_of(1024, 1024, 1024, "float16"), turing)
 
 
 def read(knobs):
     return [sketch for instructions, _ in knobs.sketches() if (sketch := TensorSketch.read(instructions))]
 
 
-def test_each_sketch_says_what_it_multiplies_at_once_and_how_far_it_copies_ahead(knobs, product_of, gpu):
-    wmma = {(item.ahead, item.shares) for item in read(knobs) if item.fragments.columns == 16}
-    assert wmma == {(0, 1), (1, 1), (3, 1)}
-    pipelined = [item.fragments for item in read(knobs) if item.fragments.columns == 8]
-    assert [(part.rows, part.terms) for part in pipelined] == [(16, 8)]
-    in_tf32 = read(Knobs(tf32.allow(product_of(64, 64, 128)), gpu))
-    assert {(item.fragments.terms, item.fragments.size) for item in in_tf32} == {(8, 4)}
+def test_each_sketch_says_what_it_multiplies_at_once(knobs):
+    assert {(item.fragments.columns, item.ahead, item.shares) for item in read(knobs)} == {(16, 0, 1)}
 
 
-def test_a_sketch_whose_sum_is_shared_says_by_how_many_blocks(product_of, gpu):
-    assert {item.shares for item in read(Knobs(product_of(64, 512, 4608, "float16"), gpu))} == {1, 8, 16}
+def test_a_logged_trial_says_what_it_multiplies_and_how_far_it_copies_ahead():
+    made = [TensorSketch.read(before_postprocessing(item["trace"])) for item in LOGGED]
+    assert [(item.fragments.columns, item.fragments.terms, item.fragments.size) for item in made] == [
+        (16, 16, 2),
+        (16, 16, 2),
+        (16, 8, 4),
+        (8, 8, 2),
+    ]
+    assert {item.ahead for item in made} <= {1, 2, 3}
+
+
+def test_a_sketch_whose_sum_is_shared_says_by_how_many_blocks(product_of, turing):
+    assert {item.shares for item in read(Knobs(product_of(64, 512, 4608, "float16"), turing))} == {1, 2, 4}
 
 
 def test_a_kernel_without_tensor_cores_has_no_such_sketch(product_of, gpu):
@@ -46,11 +66,11 @@ def test_a_kernel_without_tensor_cores_has_no_such_sketch(product_of, gpu):
 
 
 @pytest.fixture(scope="module")
-def judged(knobs):
-    """Judges tiles of rows, columns and terms in fragments, with the widest copies."""
+def judged(knobs, gpu):
+    """Judges tiles of rows, columns and terms in fragments on an H100, with the widest copies."""
 
     def judge(rows, columns, terms, ahead=0, width=3):
-        sketch = next(item for item in read(knobs) if item.fragments.columns == 16 and item.ahead == ahead)
+        sketch = replace(read(knobs)[0], ahead=ahead)
         decisions = [np.zeros(1)] * 16
         for place, tile in zip(sketch.tiles, (rows, columns, terms), strict=True):
             assert np.prod(tile) == 64
@@ -58,7 +78,7 @@ def judged(knobs):
         for place, _ in sketch.widths:
             decisions[place] = np.array([float(width)])
         nests = TensorNests.of(sketch, decisions, EXTENTS)
-        return float(tensor_throughput(nests, EXTENTS, GpuLimits.of(knobs.target))[0])
+        return float(tensor_throughput(nests, EXTENTS, GpuLimits.of(gpu))[0])
 
     return judge
 
@@ -99,17 +119,3 @@ def test_the_first_batch_has_four_different_tilings(knobs):
 def _tiles(knobs, sketch):
     places = knobs.sketches()[sketch][1]
     return [place for place in places if knobs.space.knobs[place].name.startswith("tile")]
-
-
-def test_trees_correct_an_estimate_where_there_are_trials_and_keep_it_elsewhere(knobs):
-    score = estimate(knobs)
-    rows = knobs.space.sample(np.random.default_rng(2), 400)
-    exact = score(rows)
-    times = [
-        Measured(tuple(row), 1.0 / max(value, 1e-9)) for row, value in zip(rows[:12].tolist(), exact, strict=False)
-    ]
-    learnt = KnobScore(knobs.space, times, score)(rows)
-    usable = exact > 1e-6
-    assert np.corrcoef(np.log(learnt[usable]), np.log(exact[usable]))[0, 1] > 0.95, "the estimate was right"
-    alone = KnobScore(knobs.space, times)(rows)
-    assert np.corrcoef(alone[usable], np.log(exact[usable]))[0, 1] < 0.9

@@ -39,7 +39,7 @@ def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None
 def test_ray_must_be_installed(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'autotune\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'autotune-tvm\[ray\]'"):
         ClusterRunner(workspace, load_config(workspace.config))
 
 

@@ -114,7 +114,8 @@ def report(
         "inputs": _described(spec.inputs, first.verified.case.inputs.rows),
         "precision": spec.precision,
         "activations_in": spec.activations,
-        "quantisation": quantisation(spec, request),
+        "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
+        "quantised_model": quantised_model(spec, request),
         "instructions": required_instructions(spec, limits.work),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.verified.outputs],
@@ -135,12 +136,11 @@ def report(
     }
 
 
-def quantisation(spec: JobSpec, request: ExportRequest) -> dict[str, Any] | None:
-    """Return what quantising the model cost, and the path of the quantised model, which others can run."""
+def quantised_model(spec: JobSpec, request: ExportRequest) -> str | None:
+    """Return the path of the model that a calibrated job computes, which others can run; None for other jobs."""
     if spec.quantisation is None:
         return None
-    paths = JobPaths(Workspace(Path(request.workspace)).jobs / request.job)
-    return {**asdict(spec.quantisation), "model": str(paths.model)}
+    return str(JobPaths(Workspace(Path(request.workspace)).jobs / request.job).model)
 
 
 def _nearness(comparisons: Sequence[Comparison]) -> dict[str, float] | None:

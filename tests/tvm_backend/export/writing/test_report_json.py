@@ -46,10 +46,10 @@ class TestWhatAKernelTakesAtLeast:
 
 
 def test_it_names_the_quantised_model_which_others_can_run():
-    request = ExportRequest("/work", "0001-net", "/lib", (0,), (0,), 1, "/locks", 1e-3, 20, 8, ())
-    told = report_json.quantisation(SimpleNamespace(quantisation=Quantisation(8, 0.02, 0.5)), request)
-    assert (told["samples"], told["error"], told["model"]) == (8, 0.02, "/work/jobs/0001-net/model.onnx")
-    assert report_json.quantisation(SimpleNamespace(quantisation=None), request) is None
+    request = ExportRequest("/work", "0001-net", "/lib", (0,), (0,), 1, "/locks", 1e-3, 20, 5.0, 8, ())
+    calibrated, other = (SimpleNamespace(quantisation=told) for told in (Quantisation(8, 0.02, 0.5), None))
+    assert report_json.quantised_model(calibrated, request) == "/work/jobs/0001-net/model.onnx"
+    assert report_json.quantised_model(other, request) is None
 
 
 @pytest.fixture

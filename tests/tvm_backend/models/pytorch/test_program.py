@@ -25,7 +25,7 @@ if not (installed := importlib.util.find_spec("torch") is not None):
 
 @pytest.mark.skipif(installed, reason="torch is here")
 def test_without_torch_it_says_what_to_install(words: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"words is a PyTorch program.*pip install 'autotune\[torch\]'"):
+    with pytest.raises(ModelError, match=r"words is a PyTorch program.*pip install 'autotune-tvm\[torch\]'"):
         write_fixed(words, {}, {"s23": 2, "s27": 5}, tmp_path / "model.pt2")
     with pytest.raises(ModelError, match="not installed"):
         load_program(words)

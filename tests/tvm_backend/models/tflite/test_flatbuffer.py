@@ -31,7 +31,7 @@ def test_the_content_says_what_a_file_is(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(installed, reason="the packages are here")
 def test_without_the_packages_it_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"m is a TensorFlow Lite model.*pip install 'autotune\[tflite\]'"):
+    with pytest.raises(ModelError, match=r"m is a TensorFlow Lite model.*pip install 'autotune-tvm\[tflite\]'"):
         Flatbuffer(tmp_path / "m")
 
 

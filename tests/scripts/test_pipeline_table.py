@@ -1,0 +1,59 @@
+"""What ptxas makes of the pipeline: the inner loop is found in a listing, and a kernel has no stack."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.errors import MachineProblem
+from autotune.tvm_backend.cuda import compiler
+from autotune.tvm_backend.load import load_for_tuning
+
+# A loop whose head has a barrier, another one without products, and what lies between.
+LISTING = """
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   LDSM.16.M88.4 R4, [R2] ;
+        /*0020*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
+        /*0030*/                   HMMA.16816.F32 R12, R4, R7, R12 ;
+        /*0040*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0050*/              @P0  BRA `(.L_x_1) ;
+.L_x_2:
+        /*0060*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
+        /*0070*/                   LDS R3, [R2] ;
+        /*0080*/              @!P1 BRA `(.L_x_2) ;
+        /*0090*/                   EXIT ;
+"""
+
+
+@pytest.fixture
+def script(load_script):
+    load_for_tuning("cuda", ())
+    return load_script("pipeline_table")
+
+
+def test_the_inner_loop_is_the_one_that_multiplies_most(script):
+    loop = script.inner_loop(LISTING)
+    assert (loop.products, dict(loop.counts)) == (2, {"LDSM": 1, "HMMA": 2, "BAR": 1, "BRA": 1})
+
+
+def test_a_program_has_only_the_tiles_that_it_is_large_enough_for(script):
+    from check_schedules import cuda_target
+
+    _, target = cuda_target()
+    program = script.product(512, 64, 64, "float16")
+    assert script.schedule_of(program, target, (64, 64, 128, 2, 3)) is not None
+    assert script.schedule_of(program, target, (64, 256, 128, 2, 3)) is None
+
+
+@pytest.mark.slow
+def test_a_kernel_spills_nothing_and_multiplies_four_times_a_load(script):
+    try:
+        compiler.find_compiler()
+        disassembler = script.find_disassembler()
+    except (MachineProblem, SystemExit) as problem:
+        pytest.skip(str(problem))
+    from check_schedules import cuda_target
+
+    _, target = cuda_target()
+    _, stack, _, _, _, products, loads, *_ = script.row("product_fp16", (128, 128, 128, 2, 3), target, disassembler)
+    assert (stack, products, loads) == (0, 64, 16)

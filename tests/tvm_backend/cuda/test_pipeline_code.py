@@ -1,0 +1,176 @@
+"""The CUDA C of a kernel with a pipeline, and what `pipeline.cuh` has for it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tvm import te
+from tvm.s_tir import Schedule
+
+from autotune.tvm_backend.cuda import compiler
+from autotune.tvm_backend.cuda.pipeline_code import source_of, source_of_results
+from autotune.tvm_backend.cuda.pipeline_tiles import Tiles
+from autotune.tvm_backend.cuda.products import product_of
+
+from ...cuda_stand_in.on_cpu import image
+from ...cuda_stand_in.on_cpu.launch import FINE, KERNEL, launch
+
+TILES = Tiles(rows=64, pieces=8, vector=8, threads=128, steps=2, stages=3)
+
+
+@pytest.fixture(scope="module")
+def product():
+    """A product of 70 rows, 48 terms and 64 columns."""
+    a = te.placeholder((70, 48), "float16", name="a")
+    b = te.placeholder((48, 64), "float16", name="b")
+    k = te.reduce_axis((0, 48), "k")
+    element = lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), k)  # noqa: E731
+    schedule = Schedule(te.create_prim_func([a, b, te.compute((70, 64), element, "c")]))
+    return product_of(schedule.get(schedule.get_sblock("c")))
+
+
+def test_only_what_reaches_beyond_the_product_is_checked(product):
+    _, code = source_of(product, TILES)
+    inside = re.findall(r"bool inside.* return (.*?);", code)
+    assert inside == ["side < 70 && term < 48", "term < 48"]
+    whole = replace(product, extents={**product.extents, "row": 128, "term": 96})
+    assert re.findall(r"bool inside.* return (.*?);", source_of(whole, TILES)[1]) == ["true", "true"]
+
+
+def test_offsets_are_wide_where_a_tensor_has_more_elements_than_an_int_counts(product):
+    assert "int offset(int side, int term) const { return ((side * 48) + term); }" in source_of(product, TILES)[1]
+    large = replace(product.a, tensor=te.placeholder((1 << 16, 1 << 16), "float16"))
+    assert "long long offset(long long side" in source_of(replace(product, a=large), TILES)[1]
+
+
+def test_equal_code_has_one_name(product):
+    name, code = source_of(product, TILES)
+    assert (name, code) == source_of(product, TILES)
+    assert name != source_of(product, replace(TILES, stages=4))[0]
+    assert f"void {name}(" in code
+
+
+def test_results_are_taken_as_what_they_are():
+    name, code = source_of_results(TILES, 8, "int32")
+    assert f"void {name}(int* results" in code and "take<64, 8>" in code
+
+
+# Where lanes touch shared memory, in bytes: as they copy, load a step, store results, and take four or eight of them.
+# Each line of 32 numbers is one access of a warp.
+PLACES = """
+namespace autotune {
+namespace pipeline {
+template <class Element, bool BY_TERMS, int STEPS>
+__device__ int* of_operand(int* at) {
+  using Of = Tile<Element, 64, STEPS, BY_TERMS>;
+  for (int first = 0; first < Of::LINES * Of::PIECES; first += LANES, at += LANES)
+    at[lane()] = Of::place((first + lane()) / Of::PIECES, (first + lane()) % Of::PIECES);
+  return at;
+}
+template <class Element, bool BY_TERMS, int STEPS>
+__device__ int* of_fragments(int* at) {
+  using Of = Tile<Element, 64, STEPS, BY_TERMS>;
+  for (int i = 0; i < STEPS; ++i, at += 2 * LANES) {
+    int step = BY_TERMS ? i * INSTRUCTION : 0;
+    at[lane()] = Of::template begin<true>(16) ^ step;
+    at[lane() + LANES] = Of::template begin<false>(32) ^ step;
+  }
+  return at;
+}
+template <int WIDTH>
+__device__ int* of_stores(int* at) {
+  for (int i = 0; i < WIDTH; i += 8, at += LANES) at[lane()] = result_place<WIDTH>(lane() / 4, lane() % 4 * 2 + i) * 4;
+  return at;
+}
+template <int WIDTH, int COUNT>
+__device__ int* of_takes(int* at) {
+  for (int i = 0; i < COUNT; i += 4, at += LANES)
+    at[lane()] = result_place<WIDTH>(lane() * COUNT / WIDTH, lane() * COUNT % WIDTH + i) * 4;
+  return at;
+}
+}  // namespace pipeline
+}  // namespace autotune
+KERNEL(int* places) {
+  autotune::pipeline::CALL(places);
+}
+"""
+BANKS = 128  # bytes of all of them
+
+
+def addresses(tmp_path, call, accesses):
+    """The places of the lanes in each access of a warp."""
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    image.install(parts)
+    source = PLACES.replace("KERNEL", KERNEL).replace("CALL", call)
+    places = np.full((accesses, 32), -1, np.int32)
+    assert launch(parts, tmp_path, compiler.completed(source), places, block=(32, 1, 1)) == FINE
+    assert places.min() >= 0
+    return places
+
+
+def conflicts(places, size):
+    """How often two lanes meet in a bank: those that access 128 bytes do so together."""
+    words = (places[:, :, None] + np.arange(0, size, 4)) % BANKS
+    groups = words.reshape(-1, BANKS // 4)
+    return sum(len(group) - len(set(group.tolist())) for group in groups)
+
+
+on_cpu = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
+
+
+def test_conflicts_are_counted():
+    assert conflicts(np.arange(0, 512, 16)[None], 16) == 0
+    assert conflicts(np.arange(0, 1024, 32)[None], 16) == 4 * 16
+    assert conflicts(np.zeros((1, 32), int), 4) == 31
+
+
+@on_cpu
+@pytest.mark.parametrize("steps", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("element", "by_terms"),
+    [
+        pytest.param("Fp16", True, id="by terms"),
+        pytest.param("Fp16", False, id="by rows"),
+        pytest.param("Tf32", False, id="words by rows"),
+        *(pytest.param(name, True, id=name, marks=pytest.mark.slow) for name in ("Tf32", "Int8")),
+    ],
+)
+def test_lanes_that_copy_and_load_operands_do_not_meet_in_a_bank(tmp_path, element, by_terms, steps):
+    of = f"<autotune::pipeline::{element}, {str(by_terms).lower()}, {steps}>"
+    copies = addresses(tmp_path, f"of_operand{of}", 4 * steps)
+    assert sorted(copies.ravel()) == list(range(0, 64 * steps * 32, 16)), "each piece has a place of its own"
+    assert conflicts(copies, 16) == 0
+    (tmp_path / "loads").mkdir()
+    loads = addresses(tmp_path / "loads", f"of_fragments{of}", 2 * steps)
+    assert conflicts(loads, 4 if element == "Tf32" and not by_terms else 16) == 0
+
+
+@on_cpu
+@pytest.mark.parametrize("width", [32, 64, *(pytest.param(size, marks=pytest.mark.slow) for size in (128, 256))])
+def test_lanes_that_store_and_take_results_do_not_meet_in_a_bank(tmp_path, width):
+    assert conflicts(addresses(tmp_path, f"of_stores<{width}>", width // 8), 8) == 0
+    for count in (4, 8):
+        (tmp_path / str(count)).mkdir()
+        assert conflicts(addresses(tmp_path / str(count), f"of_takes<{width}, {count}>", count // 4), 16) == 0
+
+
+@on_cpu
+def test_division_rounds_down(tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    image.install(parts)
+    source = (
+        KERNEL
+        + """(int* x, int* divided, int* rest) {
+  divided[threadIdx.x] = autotune::pipeline::floor_div(x[threadIdx.x], 3);
+  rest[threadIdx.x] = autotune::pipeline::floor_mod(x[threadIdx.x], 3);
+}"""
+    )
+    x = np.arange(-16, 16, dtype=np.int32)
+    divided, rest = (np.zeros(32, np.int32) for _ in range(2))
+    assert launch(parts, tmp_path, compiler.completed(source), x, divided, rest, block=(32, 1, 1)) == FINE
+    assert np.array_equal(divided, x // 3) and np.array_equal(rest, x % 3)
