@@ -180,12 +180,22 @@ def shares(times: Mapping[str, RuntimeTimes]) -> dict[str, Any]:
     }
 
 
+def is_there(race: Race, rows: Sequence[Mapping[str, Any]]) -> bool:
+    return any(row["model"] == race.model and row["precision"] == race.precision for row in rows)
+
+
+def left_out(chosen: Sequence[Race], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The races of the front page that were neither run before nor chosen now."""
+    every = races([*LARGE, *SMALL], list(PRECISIONS))
+    return [{**asdict(race), "why": "not run"} for race in every if race not in chosen and not is_there(race, rows)]
+
+
 def measure(chosen: Sequence[Race], here: dict[str, Any], options: argparse.Namespace) -> None:
     """Measure what has no row yet, and write the file after each."""
     ends = time.monotonic() + 60 * options.minutes
-    here["missing"] = []
+    here["missing"] = left_out(chosen, here["rows"])
     for race in chosen:
-        if any(kept["model"] == race.model and kept["precision"] == race.precision for kept in here["rows"]):
+        if is_there(race, here["rows"]):
             continue
         try:
             if time.monotonic() > ends:
