@@ -21,7 +21,9 @@ LARGE = (64, 64, 128, 4, 5)
 
 
 @on_cpu
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize(
+    "dtype", ["float16", "int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bfloat16", "float32"))]
+)
 @pytest.mark.parametrize(
     ("kind", "tiles"),
     [
