@@ -52,7 +52,7 @@ _ROW = struct.Struct(_BODY.format + "I")
 _DISTURBED = 2
 _MAX_HASH_LENGTH = 16
 # A candidate may be the fastest in the model if its logged time is at most this many times the best logged time
-# of its task. docs/explanation/performance.md has what other limits gain.
+# of its task.
 MAX_SLOWDOWN = 1.3
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -27,7 +28,7 @@ PICTURE = ROOT / "docs" / "images" / "headline.svg"
 
 GROUPS = {"int8": "int8", "bf16": "bf16", "fp32": "float32", "small": "small, float32"}
 RUNTIMES = {"ours": "autotune", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
-_LONGEST_BAR = 2.5  # shares beyond are cut, and said in figures
+_MAX_BAR = 2.5  # shares beyond are cut, and said in figures
 # Positions in pixels of the picture: where bars begin, how long a bar of 1 is, and how high things are.
 _WIDTH = 860
 _LEFT = 250
@@ -107,7 +108,7 @@ def _table(machine: Mapping[str, Any]) -> str:
         f"`scripts/bench/headline.sh --trials {machine['trials']} --turns {machine['turns']}`; medians in ms."
     )
     lines = [
-        head,
+        wrapped(head),
         "",
         "| model | precision | autotune | ONNX Runtime | OpenVINO | autotune / limit | autotune / fastest other |",
     ]
@@ -117,7 +118,7 @@ def _table(machine: Mapping[str, Any]) -> str:
     missing = "; ".join(
         f"{item['model']} in {GROUPS[item['precision']]} ({item['why']})" for item in machine["missing"]
     )
-    return "\n".join([*lines, *(["", f"Missing: {missing}."] if missing else [])])
+    return "\n".join([*lines, *(["", wrapped(f"Missing: {missing}.")] if missing else [])])
 
 
 def _cells(row: Row) -> str:
@@ -162,7 +163,7 @@ def _group(label: str, shares: Mapping[str, float], top: int) -> list[str]:
     elements = [f'<text class="ink" x="20" y="{top + _BAR + 13}">{escape(label)}</text>']
     for index, (name, share) in enumerate((name, shares[name]) for name in RUNTIMES if name in shares):
         y = top + 4 + _BAR * index
-        width = round(min(share, _LONGEST_BAR) * _ONE)
+        width = round(min(share, _MAX_BAR) * _ONE)
         kind = "ours" if name == "ours" else "other"
         elements.append(f'<rect class="{kind}" x="{_LEFT}" y="{y}" width="{width}" height="{_BAR - 3}"/>')
         text = f"{RUNTIMES[name]} {share:.2f}"
@@ -179,9 +180,18 @@ def put(path: Path, mark: str, text: str) -> str:
     return re.sub(f"({re.escape(begins)}).*?({re.escape(ends)})", lambda m: f"{m[1]}{text}\n{m[2]}", page, flags=re.S)
 
 
+def wrapped(text: str) -> str:
+    """Prose in lines as long as those of the pages."""
+    return textwrap.fill(text, 150, break_long_words=False, break_on_hyphens=False)
+
+
 def written() -> dict[Path, str]:
     """What each file has to say."""
-    return {README: put(README, "sentence", sentence()), PAGE: put(PAGE, "tables", tables()), PICTURE: draw()}
+    return {
+        README: put(README, "sentence", "\n".join(map(wrapped, sentence().splitlines()))),
+        PAGE: put(PAGE, "tables", tables()),
+        PICTURE: draw(),
+    }
 
 
 def main() -> None:

@@ -299,7 +299,7 @@ def _report(
     caches = cache_bytes(2, allowed_cpus()[: job.request.threads])
     work = kernel_work(export.model.prepared, names, export.model.target, caches)
     limits = KernelLimits(work, measured.limits)
-    content = report(job.spec, job.request, best, again, measured.comparisons, limits)
+    content = report(job.paths, job.spec, job.request, best, again, measured.comparisons, limits)
     library = plain(described(export.tuned))
     model = job.models[0]
     language = {"language": {"end": list(model.end_tokens())}} if isinstance(model, GgufModel) else {}

@@ -5,8 +5,6 @@ MetaSchedule makes tiles whose sides divide the height and the width. An image o
 tile where registers are few: with AVX2, sums of 7 pixels times 16 channels need 14 of 16 registers, and the weights two
 more. So the pixels are numbered row by row, and a few are added at the end until a good tile divides their number. The
 added ones compute the last pixel again, and nobody reads them.
-
-`docs/explanation/performance.md` has what this gains.
 """
 
 from __future__ import annotations

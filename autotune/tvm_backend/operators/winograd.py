@@ -70,7 +70,7 @@ _TRANSFORMS = {
 }
 TILE = 4  # of the algorithm that the rules choose
 _MORE = 2  # rows and columns of the input, for a kernel of three
-# Costs in multiply-adds, as measured in `docs/explanation/performance.md`. The second one is for each element of a
+# Costs in multiply-adds, as they were measured. The second one is for each element of a
 # vector register, because wider registers do not read memory faster.
 _TRANSFORM_COST = 40  # of transforming a number
 _WEIGHT_COST = 1.4  # of reading a weight from memory, as in a whole model

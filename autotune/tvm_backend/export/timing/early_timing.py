@@ -22,8 +22,6 @@ from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, Runt
 from autotune.tvm_backend.export.timing.whole_model import TUNED
 
 _EARLY_TURNS = 7  # of libraries that are compared
-
-
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
 
 

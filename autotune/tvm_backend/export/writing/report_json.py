@@ -6,7 +6,6 @@ import itertools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from tvm import tirx
@@ -15,7 +14,7 @@ from autotune.machine.hardware import cpu_model
 from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec, Trial
-from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
@@ -79,6 +78,7 @@ class KernelLimits:
 
 
 def report(
+    paths: JobPaths,
     spec: JobSpec,
     request: ExportRequest,
     best: Mapping[str, Trial],
@@ -91,6 +91,7 @@ def report(
     What depends on the shapes is that of the first entry. If there are several, `entries` has it for each of them.
 
     Args:
+        paths: The files of the job.
         spec: The job.
         request: What was exported, and how.
         best: The trial of each task that was compiled, by the hash of the task.
@@ -115,7 +116,7 @@ def report(
         "precision": spec.precision,
         "activations_in": spec.activations,
         "quantisation": asdict(spec.quantisation) if spec.quantisation else None,
-        "quantised_model": quantised_model(spec, request),
+        "quantised_model": quantised_model(paths, spec),
         "instructions": required_instructions(spec, limits.work),
         "values": dict(spec.values),
         "outputs": [asdict(item) for item in first.verified.outputs],
@@ -136,11 +137,9 @@ def report(
     }
 
 
-def quantised_model(spec: JobSpec, request: ExportRequest) -> str | None:
+def quantised_model(paths: JobPaths, spec: JobSpec) -> str | None:
     """Return the path of the model that a calibrated job computes, which others can run; None for other jobs."""
-    if spec.quantisation is None:
-        return None
-    return str(JobPaths(Workspace(Path(request.workspace)).jobs / request.job).model)
+    return str(paths.model) if spec.quantisation else None
 
 
 def _nearness(comparisons: Sequence[Comparison]) -> dict[str, float] | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tvm import relax, te
 
-from autotune.processes.messages import ExportRequest
+from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.writing import report_json
@@ -46,10 +47,10 @@ class TestWhatAKernelTakesAtLeast:
 
 
 def test_it_names_the_quantised_model_which_others_can_run():
-    request = ExportRequest("/work", "0001-net", "/lib", (0,), (0,), 1, "/locks", 1e-3, 20, 5.0, 8, ())
+    paths = JobPaths(Path("/work/jobs/0001-net"))
     calibrated, other = (SimpleNamespace(quantisation=told) for told in (Quantisation(8, 0.02, 0.5), None))
-    assert report_json.quantised_model(calibrated, request) == "/work/jobs/0001-net/model.onnx"
-    assert report_json.quantised_model(other, request) is None
+    assert report_json.quantised_model(paths, calibrated) == "/work/jobs/0001-net/model.onnx"
+    assert report_json.quantised_model(paths, other) is None
 
 
 @pytest.fixture
