@@ -166,6 +166,7 @@ class Job:
         quick: bool = False,
         retime: bool = False,
         again: bool = False,
+        frozen: bool = False,
     ) -> Exported:
         """Compile the model with the best schedules so far, verify it, time it and write it to a folder.
 
@@ -177,13 +178,17 @@ class Job:
             quick: Whether to write the library as soon as it is verified, and to time nothing.
             retime: Whether to time the best kernels again though the queue has timed them in the context of the model.
             again: Whether to compile, verify and time it again though nothing has changed since the last export.
+            frozen: Whether to make the library again by the lock file in `output`: every choice is in it, and nothing
+                is timed.
 
         Returns:
             The exported library.
 
         Raises:
             VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
-            BadInput: `output` cannot be written to, or `quick` was asked for with `untuned` or `retime`.
+            BadInput: `output` cannot be written to, or `quick` or `frozen` was asked for with `untuned` or `retime`, or
+                there is no lock file for `frozen`.
+            BadState: The lock file is for another job.
             ModelError: `source` was asked for, and the model has something that cannot be written as source.
         """
         folder = Path(output)
@@ -199,5 +204,6 @@ class Job:
             quick=quick,
             retime=retime,
             again=again,
+            frozen=frozen,
         )
         return Exported(folder, report)

@@ -247,6 +247,7 @@ class ExportRequest:
         untuned: whether the model is compiled with TVM's default schedules, too, to compare with.
         quick: whether the library is written as soon as it is verified, and nothing is timed.
         kept_bytes: how large the compiled kernels of the workspace that are kept may be together; 0 to keep none.
+        frozen: whether all choices are those of the lock file in `output`, and nothing is timed.
     """
 
     workspace: str
@@ -268,6 +269,7 @@ class ExportRequest:
     untuned: bool = False
     quick: bool = False
     kept_bytes: int = 0
+    frozen: bool = False
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,17 @@ def plan_as_submitted(paths: JobPaths) -> Plan:
     return read(paths.plan) if paths.plan.exists() else NOTHING
 
 
+def current_plan(paths: JobPaths, spec: JobSpec) -> Plan:
+    """Return the plan of a job: the one that was chosen since, or the one as submitted.
+
+    Raises:
+        StorageError: A file cannot be read.
+        ConfigError: The plan that it was submitted with is none.
+    """
+    choice = read_choice(paths, spec)
+    return choice.plan if choice else plan_as_submitted(paths)
+
+
 def with_choice(spec: JobSpec, choice: Choice | None) -> JobSpec:
     """Return a spec whose tasks have their weights in the plan that was chosen, if one was."""
     if choice is None:

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "autotune retry JOB --here": "tests/faults/test_machine.py",
     "autotune retry vgg16 --here": "tests/faults/test_machine.py",
     "autotune retry JOB": "tests/faults/test_no_times.py",
+    "autotune export resnet18 --output lib --frozen": "tests/end_to_end/test_tuning.py",
     "autotune submit model.pt2": "tests/end_to_end/test_pytorch.py",
     "autotune submit hand_landmark.tflite": "tests/end_to_end/test_tflite.py",
     "autotune submit MODEL.tflite": "tests/end_to_end/test_tflite.py",

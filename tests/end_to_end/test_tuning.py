@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.storage.export_lock import LOCK
+
 from ..waiting import until
 from .conftest import MadeOnce, User, make_user
 
@@ -114,6 +116,31 @@ def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compile
     (tmp_path / "two" / "model.so").write_bytes(b"damaged")
     steps, fourth = export("two")
     assert "loading TVM" in steps and fourth[Path("model.so")] == first[Path("model.so")]
+
+
+def test_a_lock_file_makes_the_same_library_in_a_workspace_that_has_no_trials(tuned, models, tmp_path):
+    first = tmp_path / "first"
+    again = tmp_path / "again"
+    User(tuned.root).ok("export", "last", "--quick", "--output", first)
+    again.mkdir()
+    shutil.copyfile(first / LOCK, again / LOCK)
+    other = make_user(tmp_path / "other")
+    other.ok("submit", models / "tiny_cnn.onnx")
+    report = json.loads(other.ok("export", "1", "--frozen", "--output", again, "--json"))
+    assert (again / "model.so").read_bytes() == (first / "model.so").read_bytes()
+    assert (again / LOCK).read_bytes() == (first / LOCK).read_bytes()
+    assert any(task["best_us"] for task in report["tasks"]) and report["latency"] == {}
+
+
+def test_a_frozen_export_refuses_a_lock_file_that_runs_code(tuned, tmp_path):
+    User(tuned.root).ok("export", "last", "--quick", "--output", tmp_path)
+    lock = json.loads((tmp_path / LOCK).read_text())
+    task = next(task for task in lock["tasks"] if task["trial"])
+    task["trial"]["trace"][0].append(["Annotate", ["b0", '"import c"'], ["pragma_import_c"], []])
+    (tmp_path / LOCK).write_text(json.dumps(lock))
+    done = User(tuned.root).run("export", "last", "--frozen", "--output", tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert f"{tmp_path / LOCK} is damaged" in done.stderr and "is refused" in done.stderr
 
 
 def test_an_export_works_before_anything_is_measured(submitted, tmp_path):

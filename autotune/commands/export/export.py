@@ -19,15 +19,19 @@ from autotune.commands.export.summary import report_text
 from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
+from autotune.processes.messages import ExportRequest
 from autotune.regular_file import check_readable
-from autotune.storage import export_registry
+from autotune.storage import export_lock, export_registry
 from autotune.storage.atomic import make_folders
+from autotune.storage.exploration_files import current_plan
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import in_use, read_spec
 from autotune.storage.locks import sole_writer
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.compiler_digest import compiler_digest
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
+from autotune.tvm_backend.sanitize import check_trace
 from autotune.workers import oneshot
 
 
@@ -44,6 +48,7 @@ def export(
     quick: bool = False,
     retime: bool = False,
     again: bool = False,
+    frozen: bool = False,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -64,26 +69,29 @@ def export(
             of the model.
         again: Whether to compile, verify and time it again though nothing has changed since the last export of the job.
             Else what that wrote is written again.
+        frozen: Whether to make the library again by the lock file in `output`: every choice is in it, and nothing is
+            timed.
 
     Returns:
         The report, as in `output/report.json`.
 
     Raises:
         VerificationError: The outputs differ from those of the model as submitted. Nothing was written.
-        BadState: The job is for a simulated device.
+        BadState: The job is for a simulated device, or the lock file is for another job.
         Busy: Another export writes to `output`.
         BoardProblem: The job is for boards, and none can be used now.
         MachineProblem: The job is for boards that autotune.toml does not have.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
-            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU. Or `quick` was with
-            `untuned` or `retime`.
+            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU. Or `quick` or `frozen`
+            was with `untuned` or `retime`. Or `frozen` was and there is no lock file.
+        DamagedFile: The lock file is no such file.
         ModelError: `source` was asked for, and the model has something that cannot be written as source.
     """
     spec = read_spec(paths)
     if devices.kind_of(spec) is devices.CommandDevice:
-        given = inputs or source or untuned or quick or retime
+        given = inputs or source or untuned or quick or retime or frozen
         return _export_commands(workspace, paths, spec, output, plain=not given)
-    _check_timed(untuned=untuned, quick=quick, retime=retime)
+    _check_timed("--frozen" if frozen else "--quick" if quick else "", untuned=untuned, retime=retime)
     _check_exportable(paths, spec, config, source)
     _check_output(output, source)
     _check_files(inputs)
@@ -94,6 +102,10 @@ def export(
         quick=quick,
     )
     with sole_writer(output), in_use(workspace, paths):
+        if frozen:
+            return oneshot.export_model(
+                _frozen(request, paths, spec, progress), config.export.timeout_s, progress
+            ).report
         digest = unchanged.made_from(workspace, paths, spec, request)
         before = None if again or retime else unchanged.again(paths, digest, output)
         if before is not None:
@@ -109,12 +121,23 @@ def export(
     return report
 
 
+def _frozen(request: ExportRequest, paths: JobPaths, spec: JobSpec, progress: oneshot.TellProgress) -> ExportRequest:
+    """Return the request for an export by the lock file in its folder, which has to be for the job."""
+    folder = Path(request.output)
+    lock = export_lock.read(folder, check_trace)
+    export_lock.check(lock, spec, current_plan(paths, spec), folder / export_lock.LOCK)
+    if lock.compiler != compiler_digest():
+        progress("the lock file was written by another compiler: the schedules are the same, and their code may differ")
+    chosen = replace(request, threads=lock.threads, cuda_graph=lock.cuda_graph, contenders=1)
+    return replace(chosen, quick=True, frozen=True)
+
+
 def _export_commands(
     workspace: Workspace, paths: JobPaths, spec: JobSpec, output: Path, *, plain: bool
 ) -> dict[str, Any]:
     """Export a job of commands; `plain` says whether no option was given that is for models."""
     if not plain:
-        options = "--inputs, --source, --untuned, --quick and --retime"
+        options = "--inputs, --source, --untuned, --quick, --retime and --frozen"
         raise BadInput(f"{options} are for models; commands are exported as they are")
     from autotune.command_jobs import best  # here, for it loads NumPy
 
@@ -122,12 +145,12 @@ def _export_commands(
         return best.export(workspace, paths, spec, output)
 
 
-def _check_timed(*, untuned: bool, quick: bool, retime: bool) -> None:
-    """Check that an export that is to time nothing is not to time something."""
-    if untuned and quick:
-        raise BadInput("--untuned times the untuned model, and --quick times nothing; give one of them")
-    if retime and quick:
-        raise BadInput("--retime times the best kernels again, and --quick times nothing; give one of them")
+def _check_timed(untimed: str, *, untuned: bool, retime: bool) -> None:
+    """Check that an export that is to time nothing, by the option `untimed`, is not to time something."""
+    if untuned and untimed:
+        raise BadInput(f"--untuned times the untuned model, and {untimed} times nothing; give one of them")
+    if retime and untimed:
+        raise BadInput(f"--retime times the best kernels again, and {untimed} times nothing; give one of them")
 
 
 def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
@@ -235,6 +258,13 @@ def command(
             "--again", help="Compile, verify and time it though nothing has changed since it was exported last."
         ),
     ] = False,
+    frozen: Annotated[
+        bool,
+        typer.Option(
+            "--frozen",
+            help="Make the library again by the folder's autotune.lock: choose and time nothing.",
+        ),
+    ] = False,
     register: Annotated[
         bool, typer.Option("--register", help="Let programs find the library by their model: autotune.onnxruntime.")
     ] = False,
@@ -264,6 +294,7 @@ def command(
             quick=quick,
             retime=retime,
             again=again,
+            frozen=frozen,
         )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
     if digest is not None:

@@ -33,7 +33,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         *([_loading(report)] if "load_ms" in report else []),
         *([_activations(report["activations"])] if report.get("activations") else []),
         *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MAX_UNUSED]),
-        f"wrote {output}: model.so, report.json, run.py"
+        f"wrote {output}: model.so, report.json, run.py, autotune.lock"
         + (", cpp/" if report["target"]["kind"] == "llvm" and not report.get("board") else "")
         + (", source/" if report.get("source") else ""),
         *(_slower(entry) for entry in entries or [report] if entry.get("slower")),
@@ -75,7 +75,7 @@ def _latencies(report: Mapping[str, Any]) -> list[str]:
     latency = report["latency"]
     runtime = report.get("reference", "onnxruntime")
     if not latency:
-        return [f"{'tuned':>12}  not timed: export it without --quick to time it"]
+        return [f"{'tuned':>12}  not timed: export it without --quick or --frozen to time it"]
     ours = [f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms"]
     if latency.get("untuned_ms") is not None:
         untuned = f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning"

@@ -19,7 +19,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
 from autotune.plans.plan import Plan
-from autotune.storage.exploration_files import plan_as_submitted, read_choice
+from autotune.storage.exploration_files import current_plan
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths
@@ -79,7 +79,7 @@ class JobModel:
         imported = Joiner()
         prepared = Joiner()
         programs = dict[str, IRModule]()
-        plan = plan_of(paths, spec) if plan is None else plan
+        plan = current_plan(paths, spec) if plan is None else plan
         for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
             module = model.module()
             lowered = prepare_by_plan(module, target, spec, plan)
@@ -170,13 +170,7 @@ def _written(folder: Path, objects: Mapping[str, bytes]) -> list[str]:
 
 def prepare_as_submitted(module: IRModule, target: Target, paths: JobPaths, spec: JobSpec) -> IRModule:
     """Prepare the imported model of a job as `submit` did, or by the plan that was chosen since."""
-    return prepare_by_plan(module, target, spec, plan_of(paths, spec))
-
-
-def plan_of(paths: JobPaths, spec: JobSpec) -> Plan:
-    """Return the plan of a job: the one that was chosen since, or the one as submitted."""
-    choice = read_choice(paths, spec)
-    return choice.plan if choice else plan_as_submitted(paths)
+    return prepare_by_plan(module, target, spec, current_plan(paths, spec))
 
 
 def prepare_by_plan(module: IRModule, target: Target, spec: JobSpec, plan: Plan) -> IRModule:

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from autotune.devices.cpu import nearest_holding
-from autotune.errors import ModelError, VerificationError
+from autotune.errors import BadState, ModelError, VerificationError
 from autotune.machine.hardware import allowed_cpus, cache_bytes
 from autotune.processes.messages import ExportRequest
 from autotune.schema import plain
-from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json, remove_temporaries
+from autotune.storage import export_lock
+from autotune.storage.atomic import make_folders, remove_temporaries
+from autotune.storage.export_lock import LOCK
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.describe import memory_of
 from autotune.tvm_backend.export.library_file import described
-from autotune.tvm_backend.export.loadable import REPORT
 from autotune.tvm_backend.export.progress import (
     BUILDING,
     COMPARING,
@@ -36,8 +37,8 @@ from autotune.tvm_backend.export.progress import (
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel, submitted
 from autotune.tvm_backend.export.timing import float_reference, retiming, verified_choices, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
-from autotune.tvm_backend.export.writing import cpp_program, script
-from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, TOKENIZER, move_source
+from autotune.tvm_backend.export.writing.files import LIBRARY, SOURCE
+from autotune.tvm_backend.export.writing.output_folder import lock_of, write
 from autotune.tvm_backend.export.writing.report_json import (
     KernelLimits,
     kernel_work,
@@ -51,6 +52,7 @@ from autotune.tvm_backend.kernels.cache_state import Context
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.tasks import extract, read_program
 from autotune.tvm_backend.types import IRModule
 from autotune.version import __version__
@@ -73,7 +75,7 @@ def export(
     """
     job = ExportJob(request, workspace, paths, spec, submitted(paths, spec))
     applies = retiming.Replayer(paths, spec)
-    fastest = retiming.fastest_trials(workspace, spec, 1 if request.quick else request.contenders, applies)
+    fastest = _locked(job, applies) if request.frozen else _fastest(job, applies)
     best = {hash: trials[0] for hash, trials in fastest.items()}
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(request.output))) as folder:
         export = _read(job, Path(folder), leases)
@@ -84,8 +86,27 @@ def export(
             verified = _again(export, picked)
         content = _report(export, picked, again, _measure(export, picked, verified))
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
-        write(job, export.tuned, content, verified)
+        write(job, export.tuned, content, verified, lock_of(job, picked))
     return content
+
+
+def _fastest(job: ExportJob, applies: retiming.Replayer) -> dict[str, list[Trial]]:
+    most = 1 if job.request.quick else job.request.contenders
+    return retiming.fastest_trials(job.workspace, job.spec, most, applies)
+
+
+def _locked(job: ExportJob, applies: retiming.Replayer) -> dict[str, list[Trial]]:
+    """Return the trial that the lock file has of each task.
+
+    Raises:
+        BadState: The schedule of one does not apply to its task any more.
+    """
+    trials = export_lock.read(Path(job.request.output), check_trace).trials
+    for task in job.spec.tasks:
+        if task.hash in trials and not applies(task.hash, trials[task.hash]):
+            refused = applies.set_aside[task.hash][0]
+            raise BadState(f"{LOCK}: candidate {refused.hash} of {task.name}: {refused.reason}")
+    return {hash: [trial] for hash, trial in trials.items()}
 
 
 def _set_aside(
@@ -323,54 +344,3 @@ def sizes(export: ExportJob, tuned: Path) -> dict[str, float]:
     if folder.exists():
         sizes[SOURCE] = sum(file.stat().st_size for file in folder.iterdir())
     return {name: round(size / 1e6, 3) for name, size in sizes.items()}
-
-
-def write(export: ExportJob, tuned: Path, report: Mapping[str, Any], verified: Sequence[Verified]) -> None:
-    """Write the output folder.
-
-    Each file appears whole. The script comes first, because it marks the folder as written by autotune. The report
-    comes last.
-    """
-    output = Path(export.request.output)
-    publish_bytes(output / SCRIPT, _script(export, report["instructions"], verified).encode())
-    publish_file(tuned, output / LIBRARY)
-    model = export.models[0]
-    if isinstance(model, GgufModel) and (tokenizer := model.tokenizer()) is not None:
-        publish_bytes(output / TOKENIZER, tokenizer.encode())
-    if export.device.is_local_cpu:
-        library = cpp_program.Library(
-            LIBRARY, report["library"]["bytes"], export.request.threads, report["instructions"]
-        )
-        _write_program(export, library, verified)
-    if export.request.source:
-        move_source(tuned.parent / SOURCE, output / SOURCE)
-    publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
-
-
-def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[Verified]) -> str:
-    model = export.models[0]
-    if isinstance(model, GgufModel):
-        return script.language_source(
-            export.spec, export.request.threads, instructions, verified[0].case.inputs.rows, model.end_tokens()
-        )
-    if export.request.board is None:
-        rows = [item.case.inputs.rows for item in verified]
-        return script.source(export.spec, export.request.threads, rows, instructions)
-    return script.board_source(export.spec, export.request.board, export.request.threads, instructions)
-
-
-def _write_program(export: ExportJob, library: cpp_program.Library, verified: Sequence[Verified]) -> None:
-    """Write the C++ program.
-
-    It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
-    """
-    folder = Path(export.request.output) / cpp_program.FOLDER
-    make_folders(folder)
-    spec = export.spec
-    functions = [
-        cpp_program.CppFunction(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
-        for item in verified
-        for case in [item.case]
-    ]
-    for name, data in cpp_program.sources(spec.name, library, functions, __version__):
-        publish_bytes(folder / name, data)

@@ -28,7 +28,7 @@ def test_a_report_compares_with_what_was_timed() -> None:
     text = told(latency=latency, reference="torch", share_of_torch=[0.5, 0.4, 0.6], share_of_onnxruntime=None)
     assert "     PyTorch      16.000 ms   tuned takes 0.50 of it (0.40 to 0.60 in 5 processes of each)" in text
     lines = told(latency={}, reference="onnxruntime").splitlines()
-    assert lines[0] == "       tuned  not timed: export it without --quick to time it"
+    assert lines[0] == "       tuned  not timed: export it without --quick or --frozen to time it"
     assert lines[1].startswith("verified: ")
 
 
@@ -45,7 +45,7 @@ def test_a_report_says_what_loading_takes_and_on_a_gpu_compares_with_nothing_tha
     parts = {"size_mb": {"model.so": 75.39, "onnx": 46.8}, "load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": 30.0}}
     text = told(**parts, memory_mb={"tuned_ms": 91.2, "onnxruntime_ms": 60.0}, source=True)
     assert "first outputs after 12 ms (30), peak memory 91 MB (60), model.so 75.4 MB (46.8)" in text
-    assert text.endswith("wrote out: model.so, report.json, run.py, cpp/, source/")
+    assert text.endswith("wrote out: model.so, report.json, run.py, autotune.lock, cpp/, source/")
     parts |= {"load_ms": {"tuned_ms": 12.3, "onnxruntime_ms": None}, "target": {"kind": "cuda"}}
     parts |= {"latency": {"untuned_ms": 40.0, "tuned_ms": 8.0, "onnxruntime_ms": None}, "share_of_onnxruntime": None}
     text = told(**parts, memory_mb={"tuned_ms": 91.2, "onnxruntime_ms": None})

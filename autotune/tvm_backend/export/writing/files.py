@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune.storage.export_lock import LOCK, ExportLock
 from autotune.storage.trees import remove_tree
 from autotune.tvm_backend.export.loadable import REPORT
 from autotune.tvm_backend.export.writing.cpp_program import CHECKS, FOLDER, HEADER, STATIC
@@ -40,7 +41,7 @@ def written(folder: Path, report: Mapping[str, Any]) -> list[str]:
     if report.get("source"):
         texts = (*SOURCE_STATIC, SOURCE_HEADER, NETWORK)
         names += [f"{SOURCE}/{name}" for name in (SUMS, KERNELS, WEIGHTS, *texts)]
-    return [name for name in (*names, REPORT) if (folder / name).exists()]
+    return [name for name in (*names, LOCK, REPORT) if (folder / name).exists()]
 
 
 def foreign_files(folder: Path) -> list[str]:
@@ -57,7 +58,7 @@ def foreign_files(folder: Path) -> list[str]:
         OSError: A file in the folder cannot be read.
     """
     script = _marked(folder / SCRIPT)
-    report = _made_report(folder / REPORT)
+    report = _made_json(folder / REPORT, REPORT_FORMAT[0])
     library, tokenizer = (
         (script or report or False) if (folder / name).exists() else None for name in (LIBRARY, TOKENIZER)
     )
@@ -67,6 +68,7 @@ def foreign_files(folder: Path) -> list[str]:
         LIBRARY: library,
         TOKENIZER: tokenizer,
         FOLDER: _made_program(folder / FOLDER),
+        LOCK: _made_json(folder / LOCK, ExportLock.FORMAT[0]),
     }
     return [name for name, ours in marks.items() if ours is False]
 
@@ -88,14 +90,14 @@ def _made_program(folder: Path) -> bool | None:
     return bool(_marked(folder / HEADER)) if folder.exists() else None
 
 
-def _made_report(path: Path) -> bool | None:
+def _made_json(path: Path, format: str) -> bool | None:
     if not path.exists():
         return None
     try:
         written = json.loads(path.read_bytes()) if path.is_file() else None
     except ValueError:
         return False
-    return isinstance(written, dict) and written.get("format") == REPORT_FORMAT[0]
+    return isinstance(written, dict) and written.get("format") == format
 
 
 def checksums(texts: Mapping[str, str]) -> str:
