@@ -42,6 +42,7 @@ VERBS = {
     "hold": Verb("control", "hold", "Pause jobs until they are released."),
     "release": Verb("control", "release", "Continue held jobs."),
     "retry": Verb("control", "retry", "Start failed or cancelled jobs again; they keep their trials."),
+    "retune": Verb("retune", "command", "Tune the models of ended jobs again: after an upgrade, or for a new target."),
     "wait": Verb("wait", "command", "Wait until jobs have ended."),
     "export": Verb(
         "export.export",

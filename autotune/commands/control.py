@@ -27,6 +27,7 @@ from autotune.storage.room import check_ours
 from autotune.storage.watch import nudge
 
 if TYPE_CHECKING:
+    from autotune.commands.submit.publish import Submission
     from autotune.config import Config
     from autotune.workers.oneshot import TellProgress
 
@@ -146,6 +147,29 @@ def retry(
         tell(f"job {paths.id} continues as job {spec.id} ({spec.name})")
 
 
+def resubmission(paths: JobPaths, spec: JobSpec, target: str) -> Submission:
+    """Return what submits the model of a job again, with its options.
+
+    Args:
+        paths: The job.
+        spec: Its spec.
+        target: The target, unless it is a job of commands.
+
+    Raises:
+        DamagedFile: Its copy of the model is damaged.
+    """
+    from autotune import devices
+    from autotune.commands.submit.publish import Submission
+    from autotune.commands.submit.words import options_of
+
+    check_model(paths, spec)
+    options = options_of(spec)
+    if devices.kind_of(spec).has_model:
+        plan = str(paths.plan) if paths.plan.exists() else None
+        options = replace(options, target=target, plan=plan)
+    return Submission(paths.snapshot, options, origin=spec.model, quantisation=spec.quantisation)
+
+
 def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progress: TellProgress) -> JobSpec:
     """Submit the model of a job again for this machine, and cancel the job.
 
@@ -166,8 +190,7 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
         DamagedFile: Its copy of the model is damaged.
     """
     from autotune import devices  # here, for all of this is loaded by `submit` only
-    from autotune.commands.submit.publish import Submission, submit
-    from autotune.commands.submit.words import options_of
+    from autotune.commands.submit.publish import submit
 
     spec = read_spec(paths)
     ended = effective_state(read_control(paths), read_state(paths))
@@ -175,13 +198,7 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
         raise BadState(f"cannot retry job {paths.id} here: it is {ended}")
     if devices.of_job(spec, config).is_here(spec.target_key):
         raise BadState(f"cannot retry job {paths.id} here: it was submitted on this machine; retry it without --here")
-    check_model(paths, spec)
-    here = options_of(spec)
-    if devices.kind_of(spec).has_model:
-        plan = str(paths.plan) if paths.plan.exists() else None
-        here = replace(here, target=spec.target_kind, plan=plan)
-    submission = Submission(paths.snapshot, here, origin=spec.model, quantisation=spec.quantisation)
-    again = submit(workspace, config, submission, progress)
+    again = submit(workspace, config, resubmission(paths, spec, target=spec.target_kind), progress)
     if ended != "failed":
         apply(workspace, "cancel", [paths])
     return again

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "autotune daemon run --policy": "tests/end_to_end/test_daemon_hours.py starts the daemon with it",
     "autotune retry JOB --here": "tests/faults/test_machine.py",
     "autotune retry vgg16 --here": "tests/faults/test_machine.py",
+    "autotune retune all": "tests/commands/test_retune.py has what it does",
     "autotune retry JOB": "tests/faults/test_no_times.py",
     "autotune export resnet18 --output lib --frozen": "tests/end_to_end/test_tuning.py",
     "autotune submit model.pt2": "tests/end_to_end/test_pytorch.py",

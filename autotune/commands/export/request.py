@@ -28,9 +28,9 @@ def request_of(
     """Return the request for an export; arguments are those of `export`.
 
     Candidates are timed again where the queue has not timed them as the library runs them, where its measurements were
-    disturbed, and where the user asks for it.
+    disturbed or are of several occasions, as those of a fresh job are, and where the user asks for it.
     """
-    all_tasks = retime or not _timed_as_exported(config, spec)
+    all_tasks = retime or spec.fresh or not _timed_as_exported(config, spec)
     lent = capacity.cpus(config)
     board = config.boards.get(spec.board)
     return ExportRequest(

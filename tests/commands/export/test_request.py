@@ -35,9 +35,19 @@ def of(workspace: Workspace, paths: JobPaths, *, retime: bool) -> ExportRequest:
         ({"target_key": CPU.log_kind().key}, 1, False, 5),
         ({"target_key": "llvm-of-another-machine"}, 1, False, 5),
         ({"target": "cuda"}, 1, False, 5),
+        ({"target_key": IN_CONTEXT, "fresh": True}, 1, False, 5),
         ({"target_key": IN_CONTEXT, "board": "phone"}, 1, True, 1),
     ],
-    ids=["in context", "asked for", "on other threads", "in a loop", "elsewhere", "on a GPU", "on a board"],
+    ids=[
+        "in context",
+        "asked for",
+        "on other threads",
+        "in a loop",
+        "elsewhere",
+        "on a GPU",
+        "on other days",
+        "on a board",
+    ],
 )
 def test_kernels_are_timed_again_unless_they_were_timed_here_in_context_on_as_many_threads(
     workspace: Workspace,
