@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from autotune.api.exported import Exported
 from autotune.commands import control
@@ -167,6 +168,7 @@ class Job:
         retime: bool = False,
         again: bool = False,
         frozen: bool = False,
+        threads: int | Literal["auto"] | None = None,
     ) -> Exported:
         """Compile the model with the best schedules so far, verify it, time it and write it to a folder.
 
@@ -180,6 +182,7 @@ class Job:
             again: Whether to compile, verify and time it again though nothing has changed since the last export.
             frozen: Whether to make the library again by the lock file in `output`: every choice is in it, and nothing
                 is timed.
+            threads: For how many threads the library is; `auto` for as many as make it fastest. By default all.
 
         Returns:
             The exported library.
@@ -205,5 +208,6 @@ class Job:
             retime=retime,
             again=again,
             frozen=frozen,
+            threads=threads,
         )
         return Exported(folder, report)

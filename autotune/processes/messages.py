@@ -248,6 +248,7 @@ class ExportRequest:
         quick: whether the library is written as soon as it is verified, and nothing is timed.
         kept_bytes: how large the compiled kernels of the workspace that are kept may be together; 0 to keep none.
         frozen: whether all choices are those of the lock file in `output`, and nothing is timed.
+        fewer_threads: whether the library is timed on fewer threads, too, and made for the fastest number of them.
     """
 
     workspace: str
@@ -270,6 +271,7 @@ class ExportRequest:
     quick: bool = False
     kept_bytes: int = 0
     frozen: bool = False
+    fewer_threads: bool = False
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,17 @@ def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compile
     assert "loading TVM" in steps and fourth[Path("model.so")] == first[Path("model.so")]
 
 
+def test_a_library_is_made_for_the_number_of_threads_on_which_it_is_fastest(tuned, tmp_path):
+    report = json.loads(
+        User(tuned.root).ok("export", "last", "--threads", "auto", "--output", tmp_path / "out", "--json")
+    )
+    times = {int(count): ms for count, ms in report["ms_by_threads"].items()}
+    assert set(times) == {1, report["reference_threads"]} | {count for count in (2, 4) if count in times}
+    assert times[report["threads"]] == min(times.values()) > 0
+    assert f'"TVM_NUM_THREADS", "{report["threads"]}"' in (tmp_path / "out" / "run.py").read_text()
+    assert json.loads((tmp_path / "out" / LOCK).read_text())["threads"] == report["threads"]
+
+
 def test_a_lock_file_makes_the_same_library_in_a_workspace_that_has_no_trials(tuned, models, tmp_path):
     first = tmp_path / "first"
     again = tmp_path / "again"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,9 +16,12 @@ from autotune.commands import references
 from autotune.commands.export import unchanged
 from autotune.commands.export.request import request_of
 from autotune.commands.export.summary import report_text
+from autotune.commands.submit.words import number_or_auto
 from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace_of
 from autotune.config import Config, load_config
+from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
+from autotune.options import AUTO
 from autotune.processes.messages import ExportRequest
 from autotune.regular_file import check_readable
 from autotune.storage import export_lock, export_registry
@@ -49,6 +52,7 @@ def export(
     retime: bool = False,
     again: bool = False,
     frozen: bool = False,
+    threads: int | Literal["auto"] | None = None,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -71,6 +75,8 @@ def export(
             Else what that wrote is written again.
         frozen: Whether to make the library again by the lock file in `output`: every choice is in it, and nothing is
             timed.
+        threads: For how many threads the library is; `auto` for that of 1, 2, 4 and all on which it is fastest. By
+            default all.
 
     Returns:
         The report, as in `output/report.json`.
@@ -89,9 +95,12 @@ def export(
     """
     spec = read_spec(paths)
     if devices.kind_of(spec) is devices.CommandDevice:
-        given = inputs or source or untuned or quick or retime or frozen
+        given = inputs or source or untuned or quick or retime or frozen or threads
         return _export_commands(workspace, paths, spec, output, plain=not given)
-    _check_timed("--frozen" if frozen else "--quick" if quick else "", untuned=untuned, retime=retime)
+    untimed = "--frozen" if frozen else "--quick" if quick else ""
+    _check_timed(untimed, untuned=untuned, retime=retime)
+    if threads is not None:
+        _check_threads(threads, spec, capacity.threads(config), untimed)
     _check_exportable(paths, spec, config, source)
     _check_output(output, source)
     _check_files(inputs)
@@ -100,7 +109,9 @@ def export(
         source=source,
         untuned=untuned,
         quick=quick,
+        fewer_threads=threads == AUTO,
     )
+    request = replace(request, threads=threads) if isinstance(threads, int) else request
     with sole_writer(output), in_use(workspace, paths):
         if frozen:
             return oneshot.export_model(
@@ -132,12 +143,22 @@ def _frozen(request: ExportRequest, paths: JobPaths, spec: JobSpec, progress: on
     return replace(chosen, quick=True, frozen=True)
 
 
+def _check_threads(threads: int | Literal["auto"], spec: JobSpec, most: int, untimed: str) -> None:
+    """Check a number of threads, of which there are `most`; `untimed` is the option by which nothing is timed."""
+    if not devices.kind_of(spec).is_local_cpu:
+        raise BadInput("--threads is for the CPUs of this machine")
+    if threads == AUTO and untimed:
+        raise BadInput(f"--threads auto times the library, and {untimed} times nothing; give one of them")
+    if threads != AUTO and not 1 <= threads <= most:
+        raise BadInput(f"--threads {threads}: give auto, or a number from 1 to {most}")
+
+
 def _export_commands(
     workspace: Workspace, paths: JobPaths, spec: JobSpec, output: Path, *, plain: bool
 ) -> dict[str, Any]:
     """Export a job of commands; `plain` says whether no option was given that is for models."""
     if not plain:
-        options = "--inputs, --source, --untuned, --quick, --retime and --frozen"
+        options = "--inputs, --source, --untuned, --quick, --retime, --frozen and --threads"
         raise BadInput(f"{options} are for models; commands are exported as they are")
     from autotune.command_jobs import best  # here, for it loads NumPy
 
@@ -265,6 +286,13 @@ def command(
             help="Make the library again by the folder's autotune.lock: choose and time nothing.",
         ),
     ] = False,
+    threads: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="For how many threads the library is. auto: as many as make it fastest. By default all.",
+        ),
+    ] = None,
     register: Annotated[
         bool, typer.Option("--register", help="Let programs find the library by their model: autotune.onnxruntime.")
     ] = False,
@@ -295,6 +323,7 @@ def command(
             retime=retime,
             again=again,
             frozen=frozen,
+            threads=None if threads is None else number_or_auto(threads, "--threads", "a number of threads"),
         )
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
     if digest is not None:

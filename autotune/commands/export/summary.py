@@ -130,6 +130,9 @@ def _compared_on(report: Mapping[str, Any]) -> str:
         return f"against {title(report.get('reference', 'onnxruntime'))} on the CPU"
     if report.get("reference") == "gguf":
         return f"against {title('gguf')} in float32, {report['threads']} threads"
+    if times := report.get("ms_by_threads"):
+        tried = ", ".join(f"{ms:.3f} ms on {count}" for count, ms in times.items())
+        return f"{report['threads']} threads of the library ({tried}), {report['reference_threads']} of the other"
     return f"{report['threads']} threads each"
 
 

@@ -211,10 +211,19 @@ def parse_trials(text: str) -> int | Literal["auto"]:
     Raises:
         BadInput: It is neither `auto` nor a number of trials.
     """
+    return number_or_auto(text, "--trials", "a number of trials")
+
+
+def number_or_auto(text: str, option: str, what: str) -> int | Literal["auto"]:
+    """Return the number that a user wrote for an option, or `auto`.
+
+    Raises:
+        BadInput: It is neither. The message asks for `what`.
+    """
     if text == AUTO:
         return AUTO
     if re.fullmatch("[0-9]{1,9}", text) is None:
-        raise BadInput(f"--trials {text!r}: give a number of trials, or auto")
+        raise BadInput(f"{option} {text!r}: give {what}, or auto")
     return int(text)
 
 

@@ -27,6 +27,7 @@ BUILDING = "building the best candidates of each task again"
 TIMING = "timing these candidates in turns"
 COMPILING_AGAIN = "compiling the fastest of them, and verifying again"
 UNTUNED = "compiling the untuned model, to compare with"
+THREADS = "timing it on fewer threads, too"
 COMPARING = "comparing, each runtime alone in a process of its own"
 
 _BETWEEN_S = 5.0  # seconds between two messages about the same step
@@ -38,7 +39,8 @@ def plan(request: ExportRequest) -> tuple[str, ...]:
     if request.quick:
         return verified
     again = (BUILDING, TIMING, COMPILING_AGAIN) if request.contenders > 1 else ()
-    return (*verified, *again, *((UNTUNED,) if request.untuned else ()), COMPARING)
+    asked = [step for step, wanted in ((THREADS, request.fewer_threads), (UNTUNED, request.untuned)) if wanted]
+    return (*verified, *again, *asked, COMPARING)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from autotune.tvm_backend.export.progress import (
     COMPILING,
     COMPILING_AGAIN,
     READING,
+    THREADS,
     TIMING,
     UNTUNED,
     VERIFYING,
@@ -84,7 +85,11 @@ def export(
         picked = best | {hash: item.trial for hash, item in again.items()}
         if picked != best:
             verified = _again(export, picked)
-        content = _report(export, picked, again, _measure(export, picked, verified))
+        by_threads = _times_by_threads(export, verified) if request.fewer_threads else {}
+        export = _on_threads(export, by_threads)
+        job = export.job
+        content = _report(export, picked, again, _measure(export, picked, verified, request.threads))
+        content |= {"reference_threads": request.threads, "ms_by_threads": by_threads}
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
         write(job, export.tuned, content, verified, lock_of(job, picked))
     return content
@@ -277,15 +282,34 @@ class _Measured:
     limits: Roofline | None = None
 
 
-def _measure(export: _Export, best: Mapping[str, Trial], verified: Sequence[Verified]) -> _Measured:
-    """Time the library at each set of shapes, beside others that the user wants to see it compared with."""
+def _times_by_threads(export: _Export, verified: Sequence[Verified]) -> dict[int, float]:
+    with export.leases.timing():
+        export.leases.steps.begin(THREADS)
+        return whole_model.times_by_threads(export.job, verified, export.tuned)
+
+
+def _on_threads(export: _Export, times: Mapping[int, float]) -> _Export:
+    """Return the export of a library for the number of threads on which it is fastest; for all without times."""
+    if not times:
+        return export
+    request = replace(export.job.request, threads=min(times, key=lambda count: (times[count], count)))
+    return replace(export, job=replace(export.job, request=request))
+
+
+def _measure(
+    export: _Export, best: Mapping[str, Trial], verified: Sequence[Verified], reference_threads: int
+) -> _Measured:
+    """Time the library at each set of shapes, beside others that the user wants to see it compared with.
+
+    The model as submitted runs on `reference_threads`.
+    """
     job = export.job
     if job.request.quick:
         return _Measured([Comparison(item, job.models[0].runtime) for item in verified])
     libraries = {**_compile_others(export, best), TUNED: export.tuned}
     with export.leases.timing():
         export.leases.steps.begin(COMPARING)
-        comparisons = [whole_model.compare(job, item, libraries) for item in verified]
+        comparisons = [whole_model.compare(job, item, libraries, reference_threads) for item in verified]
         return _Measured(comparisons, _limits(export) if job.device.is_local_cpu else None)
 
 

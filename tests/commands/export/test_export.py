@@ -24,6 +24,9 @@ from autotune.storage.quantisation import Quantisation
             {"untuned": True, "quick": True},
             "^--untuned times the untuned model, and --quick times nothing",
         ),
+        ("llvm", {"threads": "auto", "frozen": True}, "^--threads auto times the library, and --frozen times nothing"),
+        ("llvm", {"threads": 0}, "^--threads 0: give auto, or a number from 1 to "),
+        ("cuda", {"threads": 1}, "^--threads is for the CPUs of this machine$"),
         ("llvm", {"retime": True, "quick": True}, "^--retime times the best kernels again, and --quick times nothing"),
     ],
 )

@@ -51,6 +51,7 @@ class Runtime:
         values: The constant inputs of the model, by name.
         function: The function of the library that is run.
         kept: The inputs that it changes in place, which it is handed again as they are.
+        threads: How many threads it uses; 0 for as many as the others of its comparison.
     """
 
     runtime: str
@@ -59,6 +60,7 @@ class Runtime:
     values: Mapping[str, Constant] = field(default_factory=dict)
     function: str = "main"
     kept: tuple[str, ...] = ()
+    threads: int = 0
 
 
 @dataclass
@@ -101,7 +103,7 @@ class RuntimeTimes:
 
 
 class RuntimeComparison:
-    """Runs several runtimes on the same inputs, with the same number of threads.
+    """Runs several runtimes on the same inputs.
 
     Its `with` block owns the temporary folder for inputs and outputs.
 
@@ -109,7 +111,7 @@ class RuntimeComparison:
         runtimes: The runtimes by name.
         inputs: The inputs of the model.
         arrays: The value of each input, in the same order.
-        threads: How many threads each runtime uses.
+        threads: How many threads each runtime uses that does not say it itself.
         program: What Python is to run in each process: `timed_process`, or a script that adds runtimes to it.
     """
 
@@ -227,6 +229,7 @@ class RuntimeComparison:
 
     def _start(self, name: str, outputs: Path | None = None) -> RuntimeProcess:
         runtime = self._runtimes[name]
+        threads = runtime.threads or self._threads
         request = {
             "runtime": runtime.runtime,
             "model": str(runtime.model),
@@ -236,10 +239,10 @@ class RuntimeComparison:
             "function": runtime.function,
             "kept": list(runtime.kept),
             "values": dict(runtime.values),
-            "threads": self._threads,
+            "threads": threads,
             "outputs": str(outputs) if outputs else None,
         }
-        return RuntimeProcess(name, request, self._threads, self._program)
+        return RuntimeProcess(name, request, threads, self._program)
 
 
 def alternating(processes: Mapping[str, RuntimeProcess], timings: int) -> dict[str, tuple[float, ...]]:

@@ -220,13 +220,37 @@ def library_outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
         return comparison.outputs(TUNED)
 
 
-def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]) -> Comparison:
+def times_by_threads(export: ExportJob, verified: Sequence[Verified], library: Path) -> dict[int, float]:
+    """Time the library of a job for CPUs on 1, 2, 4 and more threads, up to those that it was compiled for.
+
+    Returns:
+        Milliseconds of a run by the number of threads, over all sets of shapes.
+    """
+    request = export.request
+    counts = sorted({request.threads, *(2**power for power in range(request.threads.bit_length()))})
+    sums = dict.fromkeys(counts, 0.0)
+    for item in verified:
+        entry = item.case.entry
+        kept = export.models[0].kept
+        runtimes = {
+            str(count): Runtime("library", library, function=entry.name, kept=kept, threads=count) for count in counts
+        }
+        with RuntimeComparison(runtimes, entry.inputs, item.case.inputs.arrays, request.threads) as comparison:
+            times = comparison.time(request.turns, longest_s=request.compare_s)
+        sums = {count: sums[count] + times[str(count)].median_ms for count in counts}
+    return sums
+
+
+def compare(
+    export: ExportJob, verified: Verified, libraries: Mapping[str, Path], reference_threads: int = 0
+) -> Comparison:
     """Time the libraries of a job at one set of shapes, beside the model as submitted where that runs on the device.
 
     Args:
         export: The job.
         verified: What `verify` returned.
         libraries: The libraries by the key of their latency in the report.
+        reference_threads: How many threads the model as submitted uses; 0 for as many as the libraries.
     """
     request = export.request
     model = export.models[0]
@@ -244,7 +268,7 @@ def compare(export: ExportJob, verified: Verified, libraries: Mapping[str, Path]
             name: Runtime("library", file, device, function=entry.name, kept=model.kept)
             for name, file in libraries.items()
         },
-        reference: Runtime(model.runtime, model.file, values=export.spec.values),
+        reference: Runtime(model.runtime, model.file, values=export.spec.values, threads=reference_threads),
     }
     with RuntimeComparison(runtimes, entry.inputs, arrays, request.threads) as comparison:
         apart = set[str]() if beside else {reference}
