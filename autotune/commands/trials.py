@@ -238,6 +238,22 @@ def _say(origin: object, taken: list[Taken]) -> None:
         where = _described(one.key, one.kind)
         counts = f"{one.added} trials of {one.tasks} tasks added, {one.known} known{damaged}"
         tell(f"{counts}: {where}; they count once they are timed here")
+        if one.kind is not None and (warning := other_machine(one.kind)):
+            say(f"{where}: {warning}")
+
+
+def other_machine(kind: DeviceKind) -> str:
+    """Say in what a machine with the CPU of this one differs from it; empty where it does not, or nothing is known."""
+    here = for_target(kind.target).log_kind().machine if same_machine(kind) else {}
+    names = [name for name, value in here.items() if kind.machine.get(name, value) != value]
+    if not names:
+        return ""
+    theirs, ours = (", ".join(_amount(name, machine[name]) for name in names) for machine in (kind.machine, here))
+    return f"measured with {theirs}, and this machine has {ours}: other schedules may be the best ones here"
+
+
+def _amount(name: str, value: int) -> str:
+    return f"{value} CPUs" if name == "cpus" else f"{value / 2**20:g} MiB of {name}"
 
 
 def _table(workspace: Workspace) -> Table:

@@ -46,7 +46,9 @@ class Cpu(Device):
         return f"{cls.family}-{word(model)}-{threads}"
 
     def log_kind(self) -> DeviceKind:
-        return DeviceKind(dict(self.target), cpu_model(), TESTED_TVM)
+        cpus = allowed_cpus()
+        machine = {"cpus": len(cpus), "L2": cache_bytes(2, cpus), "L3": cache_bytes(3, cpus)}
+        return DeviceKind(dict(self.target), cpu_model(), TESTED_TVM, machine=machine)
 
     def log_kinds(self) -> tuple[DeviceKind, ...]:
         return (self.log_kind(), *(replace(self.log_kind(), held=held) for held in get_args(Held)))

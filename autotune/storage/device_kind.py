@@ -42,6 +42,8 @@ class DeviceKind:
         versions: The versions of TVM's packages, by package; none for a simulated device.
         held: Where kernels find the constants of a model: the nearest memory that holds all of them. Empty where
             kernels are timed in a loop, so that they find them in the nearest cache.
+        machine: What else is known of the machine, and is in no digest: its `cpus`, and the bytes that its caches `L2`
+            and `L3` hold. Virtual machines with the same CPU may have other shares of it.
     """
 
     FORMAT = ("autotune-device-kind", 1)
@@ -50,6 +52,7 @@ class DeviceKind:
     device: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     held: Literal[Held, ""] = ""
+    machine: dict[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

@@ -292,3 +292,14 @@ def test_a_false_time_counts_for_no_job(workspace: Workspace, other: Workspace, 
     counted = JobTrials(workspace, paths, spec)
     counted.refresh_all()
     assert (counted.total, counted.best_us(0)) == (2, 10.0)
+
+
+def test_a_machine_of_the_same_kind_with_other_caches_is_named() -> None:
+    cpus = HERE.machine["cpus"]
+    size = HERE.machine["L3"] + 2**20
+    other = replace(HERE, machine={**HERE.machine, "cpus": cpus + 1, "L3": size})
+    assert other.key == HERE.key, "its trials are those of one kind of device"
+    said = trials.other_machine(other)
+    theirs = f"{cpus + 1} CPUs, {size / 2**20:g} MiB of L3"
+    assert said.startswith(f"measured with {theirs}, and this machine has {cpus} CPUs")
+    assert trials.other_machine(HERE) == "" == trials.other_machine(replace(HERE, machine={}))
