@@ -61,9 +61,11 @@ class _RowReader(PlainRewriter):
         encoded, matrix = product.args
         if not is_tensor_constant(matrix) or len(static_shape(matrix)) != 2 or float_dtype(product) is None:
             return None
-        table = matrix.value.numpy()
         indices = self._indices(encoded, static_shape(matrix)[0])
-        if indices is None or not np.isfinite(table).all():
+        if indices is None:  # before the table, which may be large, is copied
+            return None
+        table = matrix.value.numpy()
+        if not np.isfinite(table).all():
             return None
         emit = self.builder.emit
         op = relax.op

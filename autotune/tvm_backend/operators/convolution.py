@@ -56,7 +56,8 @@ def pack_channels(value: Array, block: int) -> Array:
         The array of shape (N, ceil(C / b), H, W, b). Lanes without a channel are zero.
     """
     batch, channels, height, width = value.shape
-    filled = np.pad(value, ((0, 0), (0, -channels % block), (0, 0), (0, 0)))
+    missing = -channels % block
+    filled = np.pad(value, ((0, 0), (0, missing), (0, 0), (0, 0))) if missing else value
     return np.transpose(filled.reshape(batch, -1, block, height, width), (0, 1, 3, 4, 2))
 
 

@@ -16,7 +16,8 @@ PACKED_PRODUCT = "packed_matmul"  # the name of its block, and of its kernel
 def pack_columns(matrix: npt.NDArray[Any], block: int) -> npt.NDArray[Any]:
     """(K, N) as (ceil(N / b), K, b), with zeros where the last chunk is not full."""
     inner, columns = matrix.shape
-    filled = np.pad(matrix, ((0, 0), (0, -columns % block)))
+    missing = -columns % block
+    filled = np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix  # np.pad copies in any case
     return np.ascontiguousarray(filled.reshape(inner, -1, block).transpose(1, 0, 2))
 
 

@@ -90,7 +90,7 @@ def check_runs(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> No
     Raises:
         ModelError: It does not; one line with its reason.
     """
-    _session(path, proto, inputs)
+    _session(path, proto, inputs, runs=False)
 
 
 def check_computes(path: Path, proto: ModelProto, inputs: Sequence[InputSpec], refused: ModelError) -> None:
@@ -123,9 +123,11 @@ def check_computes(path: Path, proto: ModelProto, inputs: Sequence[InputSpec], r
         raise ModelError(f"{line}; give others with --input, or export the model again") from error
 
 
-def _session(path: Path, proto: ModelProto, inputs: Sequence[InputSpec]) -> onnxruntime.InferenceSession:
+def _session(
+    path: Path, proto: ModelProto, inputs: Sequence[InputSpec], *, runs: bool = True
+) -> onnxruntime.InferenceSession:
     try:
-        return open_session(fix_shapes(proto, inputs), inputs)
+        return open_session(fix_shapes(proto, inputs), inputs, runs=runs)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
 

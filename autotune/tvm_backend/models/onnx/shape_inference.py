@@ -36,7 +36,13 @@ def without_values(proto: ModelProto) -> ModelProto:
     return light
 
 
+def is_large_weight(weight: TensorProto) -> bool:
+    """Whether a weight has more elements than what decides about shapes."""
+    elements: int = math.prod(weight.dims)
+    return elements > _LARGE
+
+
 def _light(weight: TensorProto) -> TensorProto:
-    if math.prod(weight.dims) <= _LARGE:
+    if not is_large_weight(weight):
         return weight
     return onnx.TensorProto(name=weight.name, data_type=weight.data_type, dims=weight.dims)

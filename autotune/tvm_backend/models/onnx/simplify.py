@@ -6,6 +6,7 @@ is for what is too new for ONNX Runtime.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
+from onnx.external_data_helper import set_external_data
 from onnx.reference import ReferenceEvaluator
 
 from autotune.errors import ModelError, one_line
 from autotune.options import InputSpec
 from autotune.storage.room import scratch_folder
-from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
+from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes, is_large_weight, without_values
 from autotune.tvm_backend.models.onnx.snapshot import INLINE, is_large
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
@@ -32,6 +34,11 @@ RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 _LARGEST = 1 << 16  # elements of a result that is kept as a constant
+_ZEROS = "zeros.data"
+_FOUR = (onnx.TensorProto.FLOAT, onnx.TensorProto.INT32)
+_TWO = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_ONE = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+_BYTES = {**dict.fromkeys(_FOUR, 4), **dict.fromkeys(_TWO, 2), **dict.fromkeys(_ONE, 1)}  # of an element, by its type
 
 
 def is_unfinished(proto: ModelProto) -> bool:
@@ -60,7 +67,7 @@ def simplify(proto: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
 
 
 def open_session(
-    fixed: ModelProto, inputs: Sequence[InputSpec], result: Path | None = None
+    fixed: ModelProto, inputs: Sequence[InputSpec], result: Path | None = None, *, runs: bool = True
 ) -> onnxruntime.InferenceSession:
     """Load a graph into ONNX Runtime, on one thread.
 
@@ -68,6 +75,7 @@ def open_session(
         fixed: The graph, as `fix_shapes` returns it.
         inputs: Its inputs, for the error.
         result: Where the graph with its constants folded is written; None not to optimise at all.
+        runs: Whether it is run or folded. Else its large weights are zeros, which nobody reads.
 
     Raises:
         ModelError: ONNX Runtime cannot read or run the graph, or the shapes do not fit it.
@@ -78,11 +86,12 @@ def open_session(
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_prepacking", "1")  # it copies weights for runs that never come
     if result is not None:
         options.optimized_model_filepath = str(result)
     with scratch_folder("session") as folder:
         try:
-            source = _session_source(fixed, Path(folder), options)
+            source = _session_source(fixed, Path(folder), options) if runs else _with_zeros(fixed, Path(folder))
             return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's exceptions have no common class but this one
             shapes = ", ".join(f"{item.name}={'x'.join(map(str, item.shape)) or 'scalar'}" for item in inputs)
@@ -163,6 +172,25 @@ def _session_source(proto: ModelProto, folder: Path, options: onnxruntime.Sessio
     entry = "session.optimized_model_external_initializers"
     options.add_session_config_entry(f"{entry}_file_name", "simplified.data")
     options.add_session_config_entry(f"{entry}_min_size_in_bytes", str(INLINE))
+    return str(path)
+
+
+def _with_zeros(proto: ModelProto, folder: Path) -> str:
+    """Write a graph whose large weights are parts of one file of zeros, which takes no room, and return its path."""
+    light = without_values(proto)
+    sizes = [0]
+    for ours, given in zip(light.graph.initializer, proto.graph.initializer, strict=True):
+        if is_large_weight(given) and given.data_type in _BYTES:
+            sizes.append(math.prod(given.dims) * _BYTES[given.data_type])
+            ours.raw_data = b""
+            set_external_data(ours, _ZEROS, 0, sizes[-1])
+            ours.ClearField("raw_data")
+        else:
+            ours.CopyFrom(given)
+    with (folder / _ZEROS).open("wb") as file:
+        file.truncate(max(sizes))
+    path = folder / "light.onnx"
+    path.write_bytes(light.SerializeToString())
     return str(path)
 
 

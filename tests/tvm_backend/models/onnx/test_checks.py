@@ -83,6 +83,17 @@ def test_what_onnx_runtime_cannot_load() -> None:
     check_runs(PATH, graph([relu()], [("x", [2])]), floats(2))
 
 
+def test_large_weights_are_not_read_to_see_whether_onnx_runtime_takes_a_graph() -> None:
+    weight = np.zeros((200, 200), np.float32)
+    product = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    check_runs(PATH, graph([product], [("x", [3, 200])], w=weight), floats(3, 200))
+    with pytest.raises(ModelError, match="m.onnx: ONNX Runtime cannot read the model with inputs .*x=3x100"):
+        check_runs(PATH, graph([product], [("x", [3, 100])], w=weight), floats(3, 100))
+    other = graph([product], [("x", [3, 200])], w=weight.astype(np.float64))
+    with pytest.raises(ModelError, match="m.onnx: ONNX Runtime cannot read the model"):
+        check_runs(PATH, other, floats(3, 200))
+
+
 def test_an_empty_input_that_leaves_no_output_empty_is_taken() -> None:
     node = helper.make_node("CastLike", ["x", "like"], ["y"])
     check_inputs(PATH, graph([node], [("x", [2, 3]), ("like", [0])]), ())
