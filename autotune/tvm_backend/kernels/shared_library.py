@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import tvm
@@ -17,13 +18,14 @@ from autotune.errors import WorkerError
 from autotune.processes.isolate import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.cache_state import READER, reader
-from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.kernels.pipeline import object_pipeline, pipeline
 from autotune.tvm_backend.kernels.row_vectors import module_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for, no_debug_sections
 from autotune.tvm_backend.target import resolve_target, tvm_target
 from autotune.tvm_backend.threads.pool import pool_object
-from autotune.tvm_backend.types import IRModule, RuntimeModule, Target
+from autotune.tvm_backend.types import IRModule, PrimFunc, RuntimeModule, Target
 
+_ANY_NUMBER = {"num-cores": 1}  # of CPUs: the code is the same
 _OPT_LEVEL = 2  # TVM's own default
 _HALVES = {"float16", "bfloat16"}
 _NOT_ON_GPUS = ["s_tir.LowerAsyncDMA"]
@@ -58,30 +60,68 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
         Exception: Whatever TVM's lowering or code generation raises.
     """
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
-    if target.kind.name == "llvm":
-        module[READER] = reader()
-    _compiled(module, target).export_library(str(path), fcompile=linking(target))
+    with tempfile.TemporaryDirectory() as folder:
+        objects = [_written_reader(Path(folder), target)] if target.kind.name == "llvm" else []
+        _compiled(module, target).export_library(str(path), fcompile=linking(target, objects=objects))
 
 
 def compile_once() -> None:
-    """Compile a kernel for the CPUs of this machine, and what every library for them brings along.
+    """Compile what every library for the CPUs of this machine brings along, so that it is there.
 
-    TVM and LLVM make and load things when they first compile, which takes a fifth of the time of a kernel. A process
-    that forks others, each of which compiles a few kernels, does so before.
+    TVM and LLVM also make and load things when they first compile, which takes a fifth of the time of a kernel. A
+    process that forks others, each of which compiles a few kernels, does so before.
 
     Raises:
         OSError: There is no room for the object file.
     """
-    target = tvm_target(resolve_target("llvm", threads=1).description)
     pool_object()
+    reader_object(tvm_target(resolve_target("llvm", threads=1).description))
+
+
+def reader_object(target: Target) -> bytes:
+    """Return the program of `reader` as an object file, which is compiled once for each kind of CPU in a process.
+
+    Args:
+        target: The target, a CPU.
+
+    Raises:
+        OSError: There is no room for the object file.
+    """
+    return _reader_object(str(tvm.target.Target({**target.export(), **_ANY_NUMBER})))
+
+
+@lru_cache(maxsize=4)
+def _reader_object(target: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        compiled = _compiled(tvm.IRModule({READER: reader()}), target)
-        compiled.export_library(str(Path(folder, "kernel.so")), fcompile=lambda *_, **__: None)
+        path = Path(folder, "reader.o")
+        compile_object(READER, reader(), tvm.target.Target(target), path)
+        return path.read_bytes()
 
 
-def _compiled(module: IRModule, target: Target) -> RuntimeModule:
+def _written_reader(folder: Path, target: Target) -> str:
+    path = folder / "reader.o"
+    path.write_bytes(reader_object(target))
+    return str(path)
+
+
+def compile_object(name: str, program: PrimFunc, target: Target, path: Path) -> None:
+    """Compile a scheduled program to an object file that can be linked to others.
+
+    Args:
+        name: The name of the function.
+        program: The program.
+        target: The target, a CPU.
+        path: The object file to write.
+
+    Raises:
+        Exception: Whatever TVM's lowering or code generation raises.
+    """
+    _compiled(tvm.IRModule({name: program}), target, object_pipeline(target)).write_to_file(str(path))
+
+
+def _compiled(module: IRModule, target: Target, passes: str = "") -> RuntimeModule:
     with target, lowering(module, target):  # without the target TVM would compile CUDA for the GPU that is here
-        return tvm.tirx.build(module, target=target, pipeline=pipeline(target))
+        return tvm.tirx.build(module, target=target, pipeline=passes or pipeline(target))
 
 
 def lowering(module: IRModule, target: Target) -> PassContext:
