@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -59,10 +60,22 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
     Raises:
         Exception: Whatever TVM's lowering or code generation raises.
     """
-    module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
-    with tempfile.TemporaryDirectory() as folder:
-        objects = [_written_reader(Path(folder), target)] if target.kind.name == "llvm" else []
-        _compiled(module, target).export_library(str(path), fcompile=linking(target, objects=objects))
+    compiled = _compiled(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled), target)
+    if target.kind.name != "llvm":
+        compiled.export_library(str(path), fcompile=linking(target))
+        return
+    with _object_file() as kernel, _object_file(reader_object(target)) as reading:
+        compiled.write_to_file(kernel)
+        linking(target, objects=[reading])(str(path), [kernel])
+
+
+@contextmanager
+def _object_file(content: bytes = b"") -> Iterator[str]:
+    """Yield the path of an object file, which is removed afterwards. To remove a folder takes as long as to link."""
+    with tempfile.NamedTemporaryFile(suffix=".o") as file:
+        file.write(content)
+        file.flush()
+        yield file.name
 
 
 def compile_once() -> None:
@@ -92,16 +105,9 @@ def reader_object(target: Target) -> bytes:
 
 @lru_cache(maxsize=4)
 def _reader_object(target: str) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "reader.o")
-        compile_object(READER, reader(), tvm.target.Target(target), path)
-        return path.read_bytes()
-
-
-def _written_reader(folder: Path, target: Target) -> str:
-    path = folder / "reader.o"
-    path.write_bytes(reader_object(target))
-    return str(path)
+    with _object_file() as path:
+        compile_object(READER, reader(), tvm.target.Target(target), Path(path))
+        return Path(path).read_bytes()
 
 
 def compile_object(name: str, program: PrimFunc, target: Target, path: Path) -> None:
@@ -154,11 +160,10 @@ def linking(target: Target, *, pool: bool = True, objects: Sequence[str] = ()) -
     has_pool = pool and target.kind.name == "llvm" and not triple
 
     def link(output: str, compiled: Sequence[str], *_: object, **__: object) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            threads = Path(folder, "threads.o")
-            if has_pool:
-                threads.write_bytes(pool_object())
-            link_shared(output, [*compiled, *objects, *([str(threads)] if has_pool else [])], triple=triple)
+        if not has_pool:
+            return link_shared(output, [*compiled, *objects], triple=triple)
+        with _object_file(pool_object()) as threads:
+            link_shared(output, [*compiled, *objects, threads], triple=triple)
 
     return link
 
