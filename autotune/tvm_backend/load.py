@@ -77,6 +77,7 @@ _OF_STAGES = tuple(
         "target",
         "kernels.shared_library",
         "kernels.probe",
+        "kernels.verify",
         "search.cost_model",
         "search.evolutionary",
         "search.propose",

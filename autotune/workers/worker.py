@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import select
@@ -346,6 +347,7 @@ def _load(kind: str, workspace: Workspace) -> None:
     from autotune.stages.benches import BENCHES
 
     BENCHES[type(for_target({"kind": kind}))].load(workspace)
+    gc.freeze()  # or each child would look through all of TVM for garbage, and so copy its memory
 
 
 if __name__ == "__main__":

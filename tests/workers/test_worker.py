@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend import load
 from autotune.tvm_backend.kernels import probe
 from autotune.tvm_backend.load import Installation
-from autotune.workers.worker import Fitness, Worker, _run
+from autotune.workers.worker import Fitness, Worker, _load, _run
 
 
 @pytest.fixture
@@ -44,6 +45,15 @@ def test_an_installation_that_is_replaced_or_removed_is_noticed(package: Path) -
     package.unlink()
     with pytest.raises(MachineProblem):
         fitness.check_installation()
+
+
+def test_what_a_worker_has_loaded_is_no_garbage_for_its_children(workspace: Workspace) -> None:
+    gc.unfreeze()
+    try:
+        _load("simulated", workspace)
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
 
 
 def test_a_target_is_tried_once_and_again_after_it_failed(

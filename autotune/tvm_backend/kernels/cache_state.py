@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import tvm
 from tvm import te
@@ -84,11 +83,10 @@ def _threads() -> int:
     return int(os.environ.get("TVM_NUM_THREADS") or len(allowed_cpus()))
 
 
-@lru_cache(maxsize=1)
 def reader() -> PrimFunc:
     """Return a program that reads a tensor, each thread a part of it, as threads of a model do.
 
-    Every library that is to be timed has it beside its kernel: so the same threads run both, one right after the other.
+    Every library that is to be timed is linked to it: so the same threads run both, one right after the other.
     """
     threads = te.var("threads", "int64")
     count = te.var("count", "int64")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import tvm
@@ -19,13 +19,11 @@ from autotune.errors import WorkerError
 from autotune.processes.isolate import isolated_at_once
 from autotune.storage.kept_objects import KeptObjects
 from autotune.tvm_backend.compiler_digest import compiler_digest
-from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.shared_library import lowering
-from autotune.tvm_backend.programs import over_programs
+from autotune.tvm_backend.kernels.pipeline import pipeline_between, without_entry
+from autotune.tvm_backend.kernels.shared_library import compile_object
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
 _ANCHOR = "autotune_anchor"  # the kernel that is left in a module whose others are in objects
-_ENTRY = "tirx.is_entry_func"
 _BUILD_S = 600.0  # that a kernel may take
 
 
@@ -61,7 +59,10 @@ def _key(program: PrimFunc, target: Target) -> str:
 
 def _compiled(programs: Mapping[str, PrimFunc], target: Target, children: int) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        compile_one = _compiler_of(programs, target, Path(folder))
+
+        def compile_one(name: str) -> None:
+            compile_object(name, programs[name], target, _object(Path(folder), name))
+
         if not children or len(programs) == 1:
             for name in programs:
                 compile_one(name)
@@ -70,18 +71,6 @@ def _compiled(programs: Mapping[str, PrimFunc], target: Target, children: int) -
                 if result.kind != "ok":
                     raise WorkerError(f"the kernel {name} cannot be compiled: {result.reason}")
         return {name: _object(Path(folder), name).read_bytes() for name in programs}
-
-
-def _compiler_of(programs: Mapping[str, PrimFunc], target: Target, folder: Path) -> Callable[[str], None]:
-    """Return a function that compiles a program to an object file in a folder."""
-
-    def compile_one(name: str) -> None:
-        module = tvm.IRModule({name: programs[name]})
-        with target, lowering(module, target):
-            built = tvm.tirx.build(module, target=target, pipeline=_pipeline(target, "alone", after=_without_entry))
-        built.write_to_file(str(_object(folder, name)))
-
-    return compile_one
 
 
 def _object(folder: Path, name: str) -> Path:
@@ -100,32 +89,8 @@ def without_kernels(module: IRModule) -> IRModule:
 
 def linked_pipeline(target: Target) -> str:
     """Return the name under which TVM knows the passes for a module whose kernels are in objects."""
-    return _pipeline(target, "linked", before=_only_anchor, after=_without_entry)
-
-
-def _pipeline(
-    target: Target,
-    name: str,
-    *,
-    before: Callable[[IRModule], IRModule] = lambda module: module,
-    after: Callable[[IRModule], IRModule] = lambda module: module,
-) -> str:
-    """Register the passes of `pipeline` with others around those that lower, and return their name."""
-    whole = f"{pipeline(target)}-{name}"
-    lower, host, device = tirx.get_tir_pipeline(pipeline(target))
-
-    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
-    def lower_kernels(module: IRModule, _context: object) -> IRModule:
-        return after(lower(before(module)))
-
-    tirx.register_tir_pipeline(whole, lambda: (lower_kernels, host, device))
-    return whole
+    return pipeline_between(target, "linked", before=_only_anchor, after=without_entry)
 
 
 def _only_anchor(module: IRModule) -> IRModule:
     return tvm.IRModule({_ANCHOR: module[_ANCHOR]}, attrs=module.attrs)
-
-
-def _without_entry(module: IRModule) -> IRModule:
-    """Return a module without an entry: a program that is alone would be one, and each object have one of that name."""
-    return over_programs(module, lambda function: function.without_attr(_ENTRY))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 
@@ -27,6 +28,7 @@ from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
 
 _MAX_ON_STACK = 8192  # bytes
+_ENTRY = "tirx.is_entry_func"
 
 
 def keep_on_stack(module: IRModule) -> IRModule:
@@ -85,6 +87,42 @@ def pipeline(target: Target) -> str:
     ]
     tirx.register_tir_pipeline(name, partial(_passes, tuple(ours), before=_CPU))
     return name
+
+
+def pipeline_between(
+    target: Target,
+    name: str,
+    *,
+    before: Callable[[IRModule], IRModule] = lambda module: module,
+    after: Callable[[IRModule], IRModule] = lambda module: module,
+) -> str:
+    """Register the passes of `pipeline` with others around those that lower, and return their name.
+
+    Args:
+        target: The target.
+        name: What their name ends with.
+        before: What is done before they lower.
+        after: What is done after that.
+    """
+    whole = f"{pipeline(target)}-{name}"
+    lower, host, device = tirx.get_tir_pipeline(pipeline(target))
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def lower_kernels(module: IRModule, _context: object) -> IRModule:
+        return after(lower(before(module)))
+
+    tirx.register_tir_pipeline(whole, lambda: (lower_kernels, host, device))
+    return whole
+
+
+def object_pipeline(target: Target) -> str:
+    """Return the name under which TVM knows the passes for a program whose object is linked to others."""
+    return pipeline_between(target, "alone", after=without_entry)
+
+
+def without_entry(module: IRModule) -> IRModule:
+    """Return a module without an entry: a program that is alone would be one, and each object have one of that name."""
+    return over_programs(module, lambda function: function.without_attr(_ENTRY))
 
 
 def _passes(after: tuple[Pass, ...], before: tuple[Pass, ...] = ()) -> tuple[Pass, Pass, Pass]:

@@ -15,6 +15,7 @@ LLVM makes better vectors of a plain loop over a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tvm.s_tir import Schedule, ScheduleError, meta_schedule
 from tvm.tirx import FloorMod, ForKind, IntImm
@@ -32,6 +33,7 @@ from autotune.tvm_backend.types import (
     Loop,
     LoopRV,
     PlainTrace,
+    Postprocessor,
     PrimExpr,
     Target,
     Trace,
@@ -60,14 +62,14 @@ def module_to_compile(item: Candidate | Trial, workload: Workload, target: Targe
 
 def _to_compile(item: Candidate | Trial, workload: Workload, target: Target) -> tuple[TuningRecord, IRModule]:
     record = tuning_record(item, workload, target)
-    scheduled = record.as_measure_candidate().sch.mod
+    schedule = None
+    if str(target.kind) == "llvm" and _may_cross_rows(item.trace):
+        schedule = _postprocessed(record.trace, workload.mod, target)
+    scheduled = schedule.mod if schedule is not None else record.as_measure_candidate().sch.mod
     check_calls(scheduled, workload.mod, item.trace)
-    if str(target.kind) != "llvm" or not _may_cross_rows(item.trace):
-        return record, scheduled
-    schedule = _postprocessed(record.trace, workload.mod, target)
-    if schedule is None:
-        return record, scheduled
-    return type(record)(schedule.trace, workload, record.run_secs, target, None), schedule.mod
+    if schedule is not None:
+        record = type(record)(schedule.trace, workload, record.run_secs, target, None)
+    return record, scheduled
 
 
 def without_guarded_vectors(record: TuningRecord, workload: Workload, target: Target) -> TuningRecord:
@@ -117,12 +119,18 @@ def _postprocessed(trace: Trace, program: IRModule, target: Target, *, vectorize
     if not vectorize:
         schedule.unannotate(_root(schedule), "meta_schedule.vectorize")
     schedule.enter_postproc()
-    for step in tune_context(program, target).space_generator.postprocs:
+    for step in _steps(program, target):
         if not step.apply(schedule):
             return None
         if isinstance(step, meta_schedule.postproc.RewriteParallelVectorizeUnroll):
             schedule = _split(schedule, vector_registers(target)[0])
     return schedule
+
+
+@lru_cache(maxsize=1)
+def _steps(program: IRModule, target: Target) -> list[Postprocessor]:
+    """Return MetaSchedule's postprocessors for a program, as the candidates of a round have the same."""
+    return list(tune_context(program, target).space_generator.postprocs)
 
 
 def _split(schedule: Schedule, lanes: int) -> Schedule:

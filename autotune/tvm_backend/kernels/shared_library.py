@@ -5,25 +5,30 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import tvm
 from tvm.ir.transform import PassContext
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import Workload
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autotune.errors import WorkerError
+from autotune.errors import DamagedFile, WorkerError
 from autotune.processes.isolate import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.cache_state import READER, reader
-from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.kernels.pipeline import object_pipeline, pipeline
 from autotune.tvm_backend.kernels.row_vectors import module_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for, no_debug_sections
+from autotune.tvm_backend.search.design_space import plain_args
 from autotune.tvm_backend.target import resolve_target, tvm_target
 from autotune.tvm_backend.threads.pool import pool_object
-from autotune.tvm_backend.types import IRModule, RuntimeModule, Target
+from autotune.tvm_backend.types import IRModule, PrimFunc, RuntimeModule, Target
 
+_ANY_NUMBER = {"num-cores": 1}  # of CPUs: the code is the same
 _OPT_LEVEL = 2  # TVM's own default
 _HALVES = {"float16", "bfloat16"}
 _NOT_ON_GPUS = ["s_tir.LowerAsyncDMA"]
@@ -39,15 +44,20 @@ def build_candidate(item: Candidate | Trial, program: IRModule, target: Target, 
         path: The library to write.
 
     Raises:
+        DamagedFile: Its arguments are not those of the kernel.
         Exception: Whatever `module_to_compile` and `build_library` raise.
     """
-    build_library(module_to_compile(item, Workload(program), target), target, path)
+    scheduled = module_to_compile(item, Workload(program), target)
+    if item.args != plain_args(ArgInfo.from_entry_func(scheduled, remove_preproc=True)):
+        raise DamagedFile(f"the arguments of candidate {item.hash} are not those of its kernel")
+    build_library(scheduled, target, path)
 
 
 def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
     """Compile a scheduled program and write a library that TVM's `load_module` can load.
 
-    If the schedule repacks weights, the library takes them packed, so that only the kernel itself is timed.
+    If the schedule repacks weights, the library takes them packed, so that only the kernel itself is timed. On CPUs the
+    kernel does not check its arguments: that takes 6 ns of a run, and a tenth of the time of a build.
 
     Args:
         scheduled: The module of the schedule.
@@ -58,33 +68,80 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
         Exception: Whatever TVM's lowering or code generation raises.
     """
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
-    if target.kind.name == "llvm":
-        module[READER] = reader()
-    _compiled(module, target).export_library(str(path), fcompile=linking(target))
+    compiled = _compiled(module, target, checked=target.kind.name != "llvm")
+    if target.kind.name != "llvm":
+        compiled.export_library(str(path), fcompile=linking(target))
+        return
+    with _object_file() as kernel, _object_file(reader_object(target)) as reading:
+        compiled.write_to_file(kernel)
+        linking(target, objects=[reading])(str(path), [kernel])
+
+
+@contextmanager
+def _object_file(content: bytes = b"") -> Iterator[str]:
+    """Yield the path of an object file, which is removed afterwards. To remove a folder takes as long as to link."""
+    with tempfile.NamedTemporaryFile(suffix=".o") as file:
+        file.write(content)
+        file.flush()
+        yield file.name
 
 
 def compile_once() -> None:
-    """Compile a kernel for the CPUs of this machine, and what every library for them brings along.
+    """Compile what every library for the CPUs of this machine brings along, so that it is there.
 
-    TVM and LLVM make and load things when they first compile, which takes a fifth of the time of a kernel. A process
-    that forks others, each of which compiles a few kernels, does so before.
+    TVM and LLVM also make and load things when they first compile, which takes a fifth of the time of a kernel. A
+    process that forks others, each of which compiles a few kernels, does so before.
 
     Raises:
         OSError: There is no room for the object file.
     """
-    target = tvm_target(resolve_target("llvm", threads=1).description)
     pool_object()
-    with tempfile.TemporaryDirectory() as folder:
-        compiled = _compiled(tvm.IRModule({READER: reader()}), target)
-        compiled.export_library(str(Path(folder, "kernel.so")), fcompile=lambda *_, **__: None)
+    reader_object(tvm_target(resolve_target("llvm", threads=1).description))
 
 
-def _compiled(module: IRModule, target: Target) -> RuntimeModule:
-    with target, lowering(module, target):  # without the target TVM would compile CUDA for the GPU that is here
-        return tvm.tirx.build(module, target=target, pipeline=pipeline(target))
+def reader_object(target: Target) -> bytes:
+    """Return the program of `reader` as an object file, which is compiled once for each kind of CPU in a process.
+
+    Args:
+        target: The target, a CPU.
+
+    Raises:
+        OSError: There is no room for the object file.
+    """
+    return _reader_object(str(tvm.target.Target({**target.export(), **_ANY_NUMBER})))
 
 
-def lowering(module: IRModule, target: Target) -> PassContext:
+@lru_cache(maxsize=4)
+def _reader_object(target: str) -> bytes:
+    with _object_file() as path:
+        compile_object(READER, reader(), tvm.target.Target(target), Path(path))
+        return Path(path).read_bytes()
+
+
+def compile_object(name: str, program: PrimFunc, target: Target, path: Path) -> None:
+    """Compile a scheduled program to an object file that can be linked to others.
+
+    Args:
+        name: The name of the function.
+        program: The program.
+        target: The target, a CPU.
+        path: The object file to write.
+
+    Raises:
+        Exception: Whatever TVM's lowering or code generation raises.
+    """
+    _compiled(tvm.IRModule({name: program}), target, object_pipeline(target)).write_to_file(str(path))
+
+
+def _compiled(module: IRModule, target: Target, passes: str = "", *, checked: bool = True) -> RuntimeModule:
+    with (
+        target,
+        lowering(module, target, checked=checked),
+    ):  # without the target TVM would compile CUDA for the GPU that is here
+        return tvm.tirx.build(module, target=target, pipeline=passes or pipeline(target))
+
+
+def lowering(module: IRModule, target: Target, *, checked: bool = True) -> PassContext:
     """Return the context of passes in which a module is compiled.
 
     On GPUs, copies that a schedule makes asynchronous are: without the option TVM copies synchronously, and commits
@@ -93,11 +150,20 @@ def lowering(module: IRModule, target: Target) -> PassContext:
 
     Of a kernel that sums products of fp16 or bf16 in fp32, TVM's StorageRewrite lets the sums have the shared memory of
     the operands, and then TVM refuses the types. So it is left out where there is either.
+
+    Args:
+        module: The module.
+        target: The target.
+        checked: Whether the kernels check their arguments when they are called.
     """
     functions = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
     dtypes = {str(getattr(parameter.ty, "dtype", "")) for item in functions for parameter in item.params}
     on_gpu = target.kind.name == "cuda"
-    config = {"tirx.use_async_copy": on_gpu, "tirx.disable_storage_rewrite": on_gpu and bool(_HALVES & dtypes)}
+    config = {
+        "tirx.use_async_copy": on_gpu,
+        "tirx.disable_storage_rewrite": on_gpu and bool(_HALVES & dtypes),
+        "tirx.disable_assert": not checked,
+    }
     return PassContext(opt_level=_OPT_LEVEL, config=config, disabled_pass=_NOT_ON_GPUS if on_gpu else None)
 
 
@@ -114,11 +180,10 @@ def linking(target: Target, *, pool: bool = True, objects: Sequence[str] = ()) -
     has_pool = pool and target.kind.name == "llvm" and not triple
 
     def link(output: str, compiled: Sequence[str], *_: object, **__: object) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            threads = Path(folder, "threads.o")
-            if has_pool:
-                threads.write_bytes(pool_object())
-            link_shared(output, [*compiled, *objects, *([str(threads)] if has_pool else [])], triple=triple)
+        if not has_pool:
+            return link_shared(output, [*compiled, *objects], triple=triple)
+        with _object_file(pool_object()) as threads:
+            link_shared(output, [*compiled, *objects, threads], triple=triple)
 
     return link
 

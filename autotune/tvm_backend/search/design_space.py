@@ -6,12 +6,13 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from autotune.errors import DamagedFile
@@ -218,8 +219,12 @@ def to_candidate(measure_candidate: MeasureCandidate, hash: str) -> Candidate:
     """
     # A tuning record keeps index maps, as in the schedules for tensor cores, as objects. A trace writes them out.
     trace = measure_candidate.sch.trace
-    args = measure_candidate.args_info
-    return Candidate(hash, _plain(trace.as_json()), [_plain(item.as_json()) for item in args])
+    return Candidate(hash, _plain(trace.as_json()), plain_args(measure_candidate.args_info))
+
+
+def plain_args(args: Iterable[ArgInfo]) -> list[Any]:
+    """Return arguments' types and shapes as they are in a candidate."""
+    return [_plain(item.as_json()) for item in args]
 
 
 def tiles(trace: Trace, instruction: Instruction) -> tuple[Tile, ...]:

@@ -12,6 +12,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm_ffi import structural_hash
+from tvm_ffi.serialization import from_json_graph_str
 
 from autotune.errors import DamagedFile, first_line
 from autotune.regular_file import read_regular
@@ -242,7 +243,7 @@ def _load(path: Path) -> IRModule:
             raise ValueError(f"it has more than {_MAX_BYTES} bytes")
         text = read_regular(path).decode()
         check_graph(text)
-        program = tvm.ir.load_json(text)
+        program = from_json_graph_str(text)  # `tvm.ir.load_json` also converts what older versions of TVM wrote
         check_program(program)
         return program
     except Exception as error:  # the parser raises many types

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.tvm_backend.kernels import cache_state
+from autotune.tvm_backend.kernels import cache_state, shared_library
 from autotune.tvm_backend.kernels.cache_state import Caches, Context
 from autotune.tvm_backend.kernels.shared_library import build_library
 
@@ -80,3 +80,14 @@ def test_every_library_reads_as_its_kernel_computes_each_thread_a_part(target, a
     sums = tvm.runtime.empty((threads, 16), "int32")
     tvm.runtime.load_module(str(tmp_path / "kernel.so"))[cache_state.READER](tvm.runtime.tensor(data), sums)
     assert np.array_equal(sums.numpy(), data.sum(axis=1))
+
+
+def test_what_reads_is_compiled_once_for_each_kind_of_cpu(target):
+    import tvm
+
+    description = target.export()
+    first, second, other = (
+        shared_library.reader_object(tvm.target.Target({**description, **change}))
+        for change in ({"num-cores": 1}, {"num-cores": 64}, {"mcpu": "x86-64-v4"})
+    )
+    assert first is second and first != other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from tvm import te
 from tvm.s_tir.meta_schedule.database import Workload
 from tvm_ffi import structural_equal
 
+from autotune.errors import DamagedFile
 from autotune.tvm_backend.kernels.row_vectors import module_to_compile, record_to_compile, without_guarded_vectors
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.shared_library import build_candidate, build_library
 from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.propose import Request
@@ -125,3 +127,13 @@ def test_a_copy_has_vectors_of_neighbours(target, tmp_path, element, shape, befo
     tvm.runtime.load_module(str(library))["main"](tvm.runtime.tensor(given), made)
     moved = given if shape == given.shape else given.transpose(1, 0, 2).reshape(shape)
     assert np.array_equal(made.numpy(), moved + np.float32(1))
+
+
+def test_a_kernel_is_built_only_for_the_arguments_that_it_has(candidates, product, target, tmp_path):
+    """It does not check them when it is called."""
+    item = candidates[0]
+    build_candidate(item, product, target, tmp_path / "kernel.so")
+    smaller = replace(item, args=[["TENSOR", "float32", [1, 1]], *item.args[1:]])
+    with pytest.raises(DamagedFile, match="arguments"):
+        build_candidate(smaller, product, target, tmp_path / "refused.so")
+    assert not (tmp_path / "refused.so").exists()

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from autotune.errors import ProcessRefused, WorkerError
-from autotune.tvm_backend.kernels.shared_library import compile_once, link_shared, lowering
+from autotune.tvm_backend.kernels.shared_library import compile_once, link_shared, lowering, reader_object
+from autotune.tvm_backend.target import resolve_target, tvm_target
 from autotune.tvm_backend.threads.pool import pool_object
 
 
@@ -39,12 +40,15 @@ def test_what_the_linker_refuses_is_the_candidates_problem(tmp_path: Path) -> No
 
 
 def test_what_every_library_needs_is_compiled_once_and_leaves_no_thread(target: Any) -> None:
+    many_cpus = tvm_target(resolve_target("llvm", threads=64).description)
     pool_object.cache_clear()
     threads = threading.active_count(), len(os.listdir("/proc/self/task"))
     compile_once()
     compiled = pool_object.cache_info().misses
+    reader = reader_object(many_cpus)
     compile_once()
     assert compiled == pool_object.cache_info().misses == 1
+    assert reader_object(many_cpus) is reader
     assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == threads
 
 
@@ -54,7 +58,6 @@ def asynchronous_sources(program: Any, sizes_allowed: Any, count: int) -> list[s
 
     from autotune.tvm_backend.load import load_tvm
     from autotune.tvm_backend.search.knobs import Knobs
-    from autotune.tvm_backend.target import resolve_target, tvm_target
 
     load_tvm("cuda")
     target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_80"}', 1).description)
