@@ -94,6 +94,4 @@ def test_a_kernel_is_timed_and_not_its_launch_unless_it_cannot_be_recorded(compu
     recorded, launched, given_up = map(json.loads, done.stdout.splitlines())
     assert recorded == pytest.approx([1.5, 1.5])
     assert launched == pytest.approx([51, 51])
-    assert given_up == pytest.approx([51], abs=0.1), (
-        "a kernel ten times slower than the best is launched, and not timed"
-    )
+    assert given_up == pytest.approx([51], abs=0.1), "it is far slower than the best"
