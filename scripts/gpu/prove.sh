@@ -11,7 +11,7 @@
 # seconds, less what its call has used. After each step there are the texts as one table, and, in pieces of 15 MiB that
 # begin with KEEP, the texts, reports, journals and tuning logs. A network is NAME[:PRECISION[:TRIALS]].
 #   PARTS (build/gpu)  RESULTS (build/gpu/results)  SITE (/tmp/autotune-gpu)  KEEP  CALL_S (530)  TURNS (1)
-#   NETWORKS, TUNE_S (those of the call)
+#   NETWORKS, TUNE_S (those of the call)  CHECKED (the four that c looks at)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -33,7 +33,9 @@ unpack() {
             xz --decompress --stdout "$parts/$library.xz" >"$site/packages/tvm/lib/$library" || return
     fi
     if [ -f "$parts/kept.tar.gz.00" ] && [ -z "$(find "$results" -maxdepth 1 -name '*.txt')" ]; then
-        cat "$parts"/kept.tar.gz.* | tar --extract --gzip --directory "$results"
+        # Its jobs are submitted again, and find their trials in the logs; libraries are made again where they are needed.
+        cat "$parts"/kept.tar.gz.* | tar --extract --gzip --directory "$results" --exclude='./workspace/jobs/*'
+        rm -f "$results"/submitted_*.txt "$results"/exported_*.txt
     fi
 }
 
@@ -44,7 +46,7 @@ step() {
     [ -f "$results/$name.txt" ] && { echo "== $name: done before"; return 0; }
     [ "$left" -gt 10 ] || { echo "== $name: no time left in this call; repeat it"; unfinished=1; return; }
     # The command may be a function, which `timeout` cannot call.
-    export -f autotune job_of submit all exported tuned sanitized
+    export -f autotune job_of submit all exported there tuned sanitized
     if results=$results python=$python turns=$turns networks=$networks tune_s=$tune_s \
         timeout --kill-after=10 "$left" bash -o pipefail -c '"$@"' step "$@" >"$results/$name.part" 2>&1; then
         mv "$results/$name.part" "$results/$name.txt"
@@ -89,8 +91,11 @@ all() {
 exported() {
     local job
     job=$(job_of "$1")
-    [ -f "$results/exports/$job/report.json" ] || autotune export "$job" --output "$results/exports/$job" 2>&1 | sed "s/^/$job: /"
+    [ -f "$results/exports/$job/model.so" ] || autotune export "$job" --output "$results/exports/$job" 2>&1 | sed "s/^/$job: /"
 }
+
+# there NETWORK[:PRECISION...]: see to it that its library is there, on whatever machine it was tuned
+there() { [ -f "$results/exports/$(job_of "$1")/model.so" ] || { submit "$1" && exported "$1"; }; }
 
 # tuned: tune all jobs for a while; what the daemon had under way when it is told to end is in the tuning logs
 tuned() {
@@ -128,7 +133,7 @@ networks_of() {
     step "rates_$1" "$python" scripts/gpu/rates.py "${jobs[@]}" --workspace "$results/workspace"
     step "exported_$1" all exported
     for network in "${jobs[@]}"; do
-        [ ! -f "$results/exports/$network/report.json" ] || group+=("$results/exports/$network")
+        [ ! -f "$results/exports/$network/model.so" ] || group+=("$results/exports/$network")
         if [ ${#group[@]} -eq $together ] || { [ "$network" = "${jobs[-1]}" ] && [ ${#group[@]} -gt 0 ]; }; then
             number=$((number + 1))
             step "compared_$1$number" "$python" scripts/gpu/bench_gpu.py "${group[@]}" --turns "$turns" --timings 6
@@ -161,11 +166,12 @@ call_b() {
 }
 
 call_c() {
-    local job
+    local network job
     networks=${networks:-bert_layer:fp16:320}
     networks_of c
-    for job in bert_layer-fp16 resnet18-fp16 resnet18_b32-tf32 product_4096x4096x4096-fp16; do
-        [ -f "$results/exports/$job/report.json" ] || continue
+    for network in ${CHECKED:-bert_layer:fp16 resnet18:fp16 resnet18_b32:tf32 product_4096x4096x4096:fp16}; do
+        job=$(job_of "$network")
+        step "there_$job" there "$network"
         step "autotuned_$job" "$python" scripts/gpu/bench_gpu.py "$results/exports/$job" --turns 1 --timings 6 --ways ours torch_compile_most
         step "sanitized_$job" sanitized "$job"
     done

@@ -29,7 +29,7 @@ PY
 printf '[machine]\nlock_dir = "%s/locks"\n[measure]\nmin_repeat_ms = 1\ngpu_spin_up_ms = 1\n[build]\ntimeout_s = 60\n' "$fresh" \
     >build/gpu/results/workspace/autotune.toml
 export PYTHON=$python PARTS=$packed SITE=$fresh/site KEEP=$fresh/kept.tar.gz
-export NETWORKS=${NETWORKS:-mlp:fp16:32 tiny_cnn:tf32:48} TUNE_S=${TUNE_S:-240}
+export NETWORKS=${NETWORKS:-mlp:fp16:32 tiny_cnn:tf32:48} TUNE_S=${TUNE_S:-240} CHECKED=${CHECKED:-mlp:fp16}
 within=(unshare --net)
 "${within[@]}" true 2>/dev/null || within=() # only root may
 

@@ -18,12 +18,13 @@ STEPS = ("versions", "doctor", "tests", "submitted_a", "tuned_a", "rates_a", "ex
 @pytest.mark.slow
 @pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {image.missing()}")
 def test_the_first_call_of_the_proof_goes_through_on_the_stand_in(tmp_path):
-    command = [ROOT / "scripts/gpu/rehearse.sh", tmp_path / "nothing-packed", "a"]
+    command = [ROOT / "scripts/gpu/rehearse.sh", tmp_path / "nothing-packed", "a", "a"]
     environment = {**os.environ, "PYTHON": sys.executable, "FRESH": str(tmp_path), "NETWORKS": "mlp:fp16:8"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     results = tmp_path / "repository/build/gpu/results"
     finished = {path.stem for path in results.glob("*.txt")}
     assert set(STEPS) <= finished, done.stdout
+    assert all(f"== {step}: done before" in done.stdout for step in STEPS)
     assert {path.stem for path in results.glob("*.part")} == {"ceilings"}, "torch has no GPU here"
     assert "| mlp-fp16 | fp16 | ours |" in (results / "tables.md").read_text()
     kept = list(tmp_path.glob("kept.tar.gz.*"))
