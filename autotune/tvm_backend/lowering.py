@@ -78,8 +78,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (cpu, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
         (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants
-        (not cpu, gpu_integers),  # as well
-        (not cpu, sink_permutations),  # again, for its convolutions have channels last
+        (not cpu, gpu_integers),  # as does this
         # Weights in blocks of vectors.
         (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
         *((True, item) for item in _dispatch(target)),  # operators for which the target has a library

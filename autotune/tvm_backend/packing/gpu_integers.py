@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
+from autotune.tvm_backend.graph.permutations import sink_permutations
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.packing.quantised_tensors import QuantParams, ScaledConstant
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
@@ -35,8 +36,14 @@ def gpu_integers(mod: IRModule) -> IRModule:
 
     Args:
         mod: A module as imported: dequantised constants are not folded yet.
+
+    Returns:
+        The rewritten module, or `mod` itself if it has nothing quantised.
     """
-    return rewrite_and_clean(mod, _Integers)
+    names = {op_name(item.value) for block in mod["main"].body.blocks for item in block.bindings}
+    if "relax.dequantize" not in names:
+        return mod
+    return sink_permutations(rewrite_and_clean(mod, _Integers))  # its convolutions have channels last
 
 
 @dataclass(frozen=True)
