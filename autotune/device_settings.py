@@ -22,6 +22,7 @@ class DeviceSettings:
     build_s: Annotated[float, at_least(0.0, "Seconds of a build.")] = 15.0
     measure_s: Annotated[float, at_least(0.0, "Seconds of a measurement.")] = 3.0
     train_s: Annotated[float, at_least(0.0, "Seconds of a training.")] = 1.0
+    open_s: Annotated[float, at_least(0.0, "Seconds until a process has opened the device.")] = 0.0
     spread: Annotated[
         float,
         at_least(

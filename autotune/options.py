@@ -127,7 +127,7 @@ class JobOptions:
         "fp32",
         "What convolutions and products are computed in. fp16 and tf32: for tensor cores (cuda only); tf32 rounds the"
         " operands of float32 to 10 bits of a fraction. bf16: fast with AMX-BF16, AVX512-BF16, BF16 of Arm, or tensor"
-        " cores from sm_80 on. int8: quantises the model, which needs --calibrate (CPUs only). auto: int8 with"
+        " cores from sm_80 on. int8: quantises the model, which needs --calibrate. auto: int8 with"
         " --calibrate, else bf16 where the CPU has instructions for it, else fp32.",
     )
     calibrate: str | None = _option(

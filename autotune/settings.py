@@ -191,6 +191,10 @@ class MeasureSettings:
         bool,
         text("Whether new jobs time kernels on CPUs with their constants where the model has them, not in a loop."),
     ] = True
+    kept_open_s: Annotated[
+        float,
+        at_least(0.0, "Seconds for which a GPU stays open for the next measurement. 0: each one opens it anew."),
+    ] = 2.0
     gpu_spin_up_ms: Annotated[
         int,
         whole_number(0, "Milliseconds for which a GPU is kept busy before its first timing: idle ones are slow."),

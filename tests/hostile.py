@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autotune.processes.isolate import die_with_parent
+from autotune.processes.children import die_with_parent
 from autotune.storage.formats import Candidate
 from autotune.storage.seals import LIBRARY, file_digest, seal
 

@@ -24,8 +24,8 @@ from typing import Any, Literal, NoReturn
 import psutil
 
 from autotune.errors import WorkerCrashed
+from autotune.processes.children import die_with_parent, fork, is_refusal, refused
 from autotune.processes.interrupts import signal_name
-from autotune.processes.isolate import die_with_parent, fork, is_refusal, refused
 from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from autotune.devices import Device
 from autotune.machine.disturbance import Quiet
 from autotune.plans.plan import Plan
-from autotune.processes.isolate import ItemResult, ResultKind, isolated
+from autotune.processes.children import ItemResult, ResultKind
+from autotune.processes.isolate import isolated
 from autotune.stages.context import StageContext
 from autotune.stages.guard import Guard
 from autotune.storage.confirmation import EntryTimes
@@ -72,6 +74,7 @@ class Bench(ABC):
         stage: The stage that runs.
         suspect: The kinds of results of `results` for which the machine may be to blame, until `check` has passed.
         stays_fit: Whether one `check` that has passed clears the machine for the whole stage.
+        stays_open: Whether one process opens the device for the measurements of many stages, where that takes long.
         candidates_can_kill: Whether a candidate may end the process of its stage, so that it has to be noted which one
             the stage works on.
     """
@@ -80,6 +83,7 @@ class Bench(ABC):
 
     suspect: ClassVar[tuple[ResultKind, ...]] = ("error", "crash", "timeout")
     stays_fit: ClassVar[bool] = True
+    stays_open: ClassVar[bool] = False
     candidates_can_kill: ClassVar[bool] = True
 
     @property
@@ -166,7 +170,7 @@ class Bench(ABC):
 
     @abstractmethod
     def open(self, truth: Reference | None) -> OpenDevice:
-        """Open the device in this process, which may die of it.
+        """Open the device in this process, which may die of it. Where it stays open, that was perhaps done before.
 
         Args:
             truth: The reference of the task; None where there is none.
@@ -199,7 +203,8 @@ class Bench(ABC):
             MachineProblem: The device or the machine failed. No candidate is to blame.
         """
         limit_s = self.device.measure_timeout_s(self.stage.config)
-        return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s, retried=_RETRIED)
+        opened = partial(_opened, self, truth, timer)
+        return isolated(candidates, opened, limit_s=limit_s, retried=_RETRIED, kept=self.stage.kept)
 
     @abstractmethod
     def compile_model(self, library: Path, plan: Plan | None = None) -> None:
@@ -243,6 +248,11 @@ class Bench(ABC):
     @abstractmethod
     def learn(self) -> int:
         """Fit the cost model to the job's trials, unless it knows nearly all; return how many of them are behind it."""
+
+
+def _opened(bench: Bench, truth: Reference | None, timer: Callable[[OpenDevice], Timer]) -> Timer:
+    """Open the device in this process; return what times a candidate on it."""
+    return timer(bench.open(truth))
 
 
 def is_intact(bench: Bench, candidate: Candidate) -> bool:

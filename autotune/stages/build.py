@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.processes.isolate import ItemResult, isolated
+from autotune.processes.children import ItemResult
+from autotune.processes.isolate import isolated
 from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure

@@ -13,6 +13,7 @@ from autotune import devices
 from autotune.config import Config
 from autotune.devices import Device
 from autotune.errors import DamagedFile
+from autotune.processes.isolate import KeptChild
 from autotune.processes.messages import RunStage
 from autotune.storage import atomic, formats
 from autotune.storage.formats import Candidate, Failure, JobSpec, Kind, StageFile, TaskSpec
@@ -38,6 +39,7 @@ class StageContext:
         device: what a measurement runs on, such as `cuda:1`; other stages ignore it.
         attempt: how often the stage has failed since the daemon started.
         cross: whether nothing that is compiled for the job's target may be run here.
+        kept: the process that has the device open for one measurement after the other; None where each opens it anew.
     """
 
     workspace: Workspace
@@ -50,10 +52,13 @@ class StageContext:
     device: str = ""
     attempt: int = 0
     cross: bool = False
+    kept: KeptChild | None = None
     _logs: dict[int, TuningLog] = field(default_factory=dict)
 
     @classmethod
-    def load(cls: type[_Stage], workspace: Workspace, config: Config, request: RunStage) -> _Stage:
+    def load(
+        cls: type[_Stage], workspace: Workspace, config: Config, request: RunStage, kept: KeptChild | None = None
+    ) -> _Stage:
         """Read the job and the stage file.
 
         Raises:
@@ -64,7 +69,12 @@ class StageContext:
         spec = read_spec(paths)
         file = read_stage(paths, paths.stage(request.task, request.round), spec)
         given = (request.cpus, request.count, request.device, request.attempt, request.cross)
-        return cls(workspace, paths, spec, config, file, *given)
+        return cls(workspace, paths, spec, config, file, *given, kept)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what the process that has the device open is told: nothing that was read meanwhile."""
+        told = {name: self.__dict__[name] for name in self.__dataclass_fields__}
+        return {**told, "kept": None, "_logs": {}}
 
     @property
     def task(self) -> TaskSpec:

@@ -7,11 +7,12 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from autotune.errors import DamagedFile, DiskProblem, clipped
 from autotune.machine.disturbance import Quiet
-from autotune.processes.isolate import ItemResult
+from autotune.processes.children import ItemResult
 from autotune.stages import build
 from autotune.stages.bench import OpenDevice, Timer, is_intact
 from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
@@ -131,7 +132,7 @@ def _measure(stage: Stage, progress: CandidateProgress, waiting: Sequence[Candid
     libraries = [candidate for candidate in waiting if candidate.failure is None]
     bench = stage.bench
     cleared = False  # whether the machine is known to be fit, so that a failure is the candidate's
-    runs = bench.results(libraries, truth, lambda device: _timer(stage, progress, session, device), session.failures)
+    runs = bench.results(libraries, truth, partial(_timer, stage, progress, session), session.failures)
     for candidate, outcome in runs:
         if outcome.kind != "ok" and bench.is_lost(candidate):
             outcome = _lost(stage, candidate)

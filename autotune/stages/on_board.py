@@ -18,7 +18,8 @@ from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
 from autotune.machine.disturbance import Quiet
-from autotune.processes.isolate import ItemResult, ResultKind, isolated
+from autotune.processes.children import ItemResult, ResultKind
+from autotune.processes.isolate import isolated
 from autotune.stages.bench import OpenDevice, Timer
 from autotune.stages.guard import Guard
 from autotune.stages.on_cpu import BuildOnlyBench

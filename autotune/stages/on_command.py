@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from autotune.errors import CommandMissing, DamagedFile, MachineProblem, WorkerError
 from autotune.machine.disturbance import Quiet
 from autotune.plans.plan import Plan
-from autotune.processes.isolate import ItemResult, isolated
+from autotune.processes.children import ItemResult
+from autotune.processes.isolate import isolated
 from autotune.processes.keeper import Keeper
 from autotune.stages import proposals
 from autotune.stages.bench import Bench, OpenDevice, Timer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from autotune.storage.formats import Candidate, GpuNeeds
 from autotune.storage.paths import Workspace
 
 if TYPE_CHECKING:
+    from autotune.tvm_backend.kernels.run import Timing
+    from autotune.tvm_backend.kernels.run_gpu import GpuRunner
     from autotune.tvm_backend.kernels.verify import Reference
 
 
@@ -28,6 +30,7 @@ class GpuBench(TvmBench):
 
     suspect = (*TvmBench.suspect, "memory")
     stays_fit = False
+    stays_open = True
 
     @classmethod
     def load(cls, workspace: Workspace) -> None:
@@ -90,16 +93,9 @@ class GpuBench(TvmBench):
             self.gpu.take()
 
     def open(self, truth: Reference | None) -> OpenTvmDevice:
-        from autotune.tvm_backend.kernels import gpu_probe
-        from autotune.tvm_backend.kernels.run import open_device
-        from autotune.tvm_backend.kernels.run_gpu import GpuRunner
-
         self.take()
         measure = self.stage.config.measure
-        device = open_device("cuda")
-        with contextlib.suppress(Exception):  # `check` finds out whether that is the GPU's fault
-            gpu_probe.start(device)
-        runner = GpuRunner(device, self.timing(), spin_up_ms=measure.gpu_spin_up_ms, cold=measure.gpu_cold_cache)
+        runner = _runner(self.timing(), measure.gpu_spin_up_ms, measure.gpu_cold_cache)
         return OpenTvmDevice.of(runner, truth, self.stage.artifacts)
 
     def guard(self, quiet: Quiet) -> Guard:
@@ -109,3 +105,16 @@ class GpuBench(TvmBench):
             return Guard.off()
         measure = self.stage.config.measure
         return Guard(GpuWatcher(counters).begin, measure.disturbed_again, measure.timeout_s / 2)
+
+
+@cache
+def _runner(timing: Timing, spin_up_ms: int, cold: bool) -> GpuRunner:
+    """Open the GPU that CUDA shows to this process. One process times for many stages."""
+    from autotune.tvm_backend.kernels import gpu_probe
+    from autotune.tvm_backend.kernels.run import open_device
+    from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+
+    device = open_device("cuda")
+    with contextlib.suppress(Exception):  # `check` finds out whether that is the GPU's fault
+        gpu_probe.start(device)
+    return GpuRunner(device, timing, spin_up_ms=spin_up_ms, cold=cold)

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class SimulatedBench(Bench):
     """A device that does not exist. TVM is not loaded for it, and there is nothing to check, to guard or to verify."""
 
     suspect = ()
+    stays_open = True
     candidates_can_kill = False
 
     @classmethod
@@ -93,6 +95,7 @@ class SimulatedBench(Bench):
         return build
 
     def open(self, truth: Reference | None) -> OpenDevice:
+        _open_once(self.settings.open_s)
         return _OpenSimulated(self)
 
     def compile_model(self, library: Path, plan: Plan | None = None) -> None:
@@ -162,6 +165,12 @@ class SimulatedBench(Bench):
 
     def _hash(self, number: int) -> str:
         return hashlib.sha256(f"{self.stage.spec.seed}/{self.stage.task.hash}/{number}".encode()).hexdigest()[:16]
+
+
+@cache
+def _open_once(seconds: float) -> None:
+    """Take as long as it takes to open the device in a process."""
+    _sleep(seconds)
 
 
 class _OpenSimulated:

@@ -52,6 +52,7 @@ from autotune.tvm_backend.operators.packed_weights import for_target
 from autotune.tvm_backend.operators.winograd import winograd_pays
 from autotune.tvm_backend.packing.bfloat16_network import bfloat16_kernels
 from autotune.tvm_backend.packing.blocked_images import pack_layouts
+from autotune.tvm_backend.packing.gpu_integers import gpu_integers
 from autotune.tvm_backend.packing.integer_network import integer_kernels
 from autotune.tvm_backend.packing.matrices import pack_products
 from autotune.tvm_backend.packing.recurrent_layers import pack_recurrent_layers
@@ -77,6 +78,7 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (cpu, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
         (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants
+        (not cpu, gpu_integers),  # as does this
         # Weights in blocks of vectors.
         (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
         *((True, item) for item in _dispatch(target)),  # operators for which the target has a library

@@ -23,8 +23,8 @@ from typing import IO, Literal
 
 from autotune import errors
 from autotune.errors import AutotuneError, OpenShapes, StageTimeout, WorkerCrashed, clipped, ran_out_of_memory
+from autotune.processes.children import die_with_parent
 from autotune.processes.interrupts import signal_name
-from autotune.processes.isolate import die_with_parent
 from autotune.processes.memory import limit_process
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import (

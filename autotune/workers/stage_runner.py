@@ -36,9 +36,10 @@ class StageRunner(ABC):
       that is killed, hangs beyond its limit or whose process dies included. Only `stop` leaves stages unreported.
     - What a stage wrote is in the workspace, durably, before the stage is reported: its trials in their tuning log,
       each candidate once, and its stage file. That holds for a stage that failed, too.
-    - A stage that is reported has ended. No process of it runs on, so that its CPUs and files are free. The one
-      exception is `lost`: the stage may run on where nobody reaches it. From then on it changes no file of its job,
-      and of what it still measures only trials of new candidates enter the log.
+    - A stage that is reported has ended. No process of it runs on, so that its CPUs and files are free; one that has
+      its device open may wait for the next stage on it, idle. The one exception is `lost`: the stage may run on where
+      nobody reaches it. From then on it changes no file of its job, and of what it still measures only trials of new
+      candidates enter the log.
     - The CPUs and devices of a stage are leased on the machine that it runs on, in the lock folder of that machine,
       while it runs. It is reported as `busy` if somebody else has them.
     - `run`, `kill_stage` and `reports` do not wait for stages. `descriptors` is how the daemon waits.

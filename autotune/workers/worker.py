@@ -4,7 +4,8 @@ The daemon starts it by command line. It reads `RunStage` and `KillStage` from s
 writes `Ready` once TVM is loaded, and then a `StageReport` for every stage: see `autotune.processes.messages`.
 
 The worker itself computes nothing and starts no thread, so that it can always fork safely: a segmentation fault, a
-leak or a hang ends with the child. Each child leads its own process group, which is killed as a whole.
+leak or a hang ends with the child. Each child leads its own process group, which is killed as a whole. Where it takes
+long to open a device, the child of a measurement stays, with the device open, for the next ones on it.
 When the daemon dies, standard input ends; the worker then kills its children and exits.
 """
 
@@ -20,9 +21,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -40,8 +43,9 @@ from autotune.errors import (
 )
 from autotune.machine.hardware import lent_cpus, pin
 from autotune.machine.leases import lease
+from autotune.processes.children import die_with_parent, fork, refused
 from autotune.processes.interrupts import signal_name
-from autotune.processes.isolate import die_with_parent, fork, refused
+from autotune.processes.isolate import KeptChild
 from autotune.processes.memory import limit_memory, memory_share
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageBegan, StageReport, receive, send
@@ -49,49 +53,15 @@ from autotune.settings import TARGET_KINDS
 from autotune.storage.formats import KINDS
 from autotune.storage.paths import Workspace
 from autotune.storage.room import stops_everything
-from autotune.tvm_backend.load import Installation
+from autotune.workers.fitness import Fitness
 from autotune.workers.stage_runner import LEASE_WAIT_S
 
 if TYPE_CHECKING:
-    from autotune.stages.stage import Stage
+    from autotune.stages.bench import Bench
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 _REASON_LENGTH = 300
-
-
-@dataclass
-class Fitness:
-    """What one worker knows of its machine.
-
-    A stage runs in a forked child, which inherits the targets that are `known` to work here, and hands the one that
-    it tried out itself, `tried`, back to its worker.
-    """
-
-    installed: Installation = field(default_factory=Installation.now)
-    known: set[str] = field(default_factory=set)
-    tried: str = ""
-
-    def check_installation(self) -> None:
-        """Ask whether the TVM that this worker has loaded is still the one on the disk.
-
-        Raises:
-            MachineProblem: it is not, so that its parts no longer fit together in memory; the worker has to go.
-        """
-        if Installation.now() != self.installed:
-            raise MachineProblem("TVM was changed while its worker was running; a new worker is started")
-
-    def check_stage(self, stage: Stage) -> None:
-        """Ask whether a stage may run here, and try its device out, unless that was done before.
-
-        Raises:
-            MachineProblem: its job was submitted elsewhere, or what is compiled for it cannot be built or run here.
-        """
-        bench = stage.bench
-        bench.check_job()
-        if bench.fitness_key not in self.known:
-            bench.check()
-            self.tried = bench.fitness_key
 
 
 @dataclass
@@ -100,6 +70,7 @@ class _StageProcess:
 
     Attributes:
         answers: reads when it began, and then its report.
+        requests: the pipe that it takes further stages from; None if it ends with its stage.
         started_at, began_at, deadline: in monotonic seconds; it begins when it holds its leases.
         report: the report that has come, if any.
     """
@@ -110,19 +81,26 @@ class _StageProcess:
     started_at: float
     began_at: float
     deadline: float
+    requests: int | None = None
     timed_out: bool = False
     report: StageReport | None = None
 
 
 @dataclass
 class Worker:
-    """The loop of one worker process. `commands` and `reports` are its ends of the pipes to the daemon."""
+    """The loop of one worker process. `commands` and `reports` are its ends of the pipes to the daemon.
+
+    Attributes:
+        stays_open: whether the children of measurements stay, one for each device.
+    """
 
     workspace: Workspace
     commands: MessageReader
     reports: int
     fitness: Fitness = field(default_factory=Fitness)
+    stays_open: bool = False
     _children: dict[int, _StageProcess] = field(default_factory=dict)
+    _residents: dict[str, _StageProcess] = field(default_factory=dict)  # without a stage, by device
     _leaving: bool = False  # when what runs has ended
 
     def serve(self) -> None:
@@ -131,7 +109,7 @@ class Worker:
         while not self.commands.ended and (self._children or not self._leaving):
             self._wait()
             self._kill_overdue()
-        for child in self._children.values():
+        for child in (*self._children.values(), *self._residents.values()):
             _kill_group(child.pid)
 
     def _wait(self) -> None:
@@ -160,34 +138,56 @@ class Worker:
             self._leaving = True
             return send(self.reports, StageReport(stage.id, "unfit", reason=str(problem)))
         try:
-            pid, reader = self._fork(stage)
+            child = self._child_for(stage)
         except MachineProblem as problem:
             return send(self.reports, StageReport(stage.id, "blocked", reason=str(problem)))
         now = time.monotonic()
-        deadline = now + stage.limit_s + LEASE_WAIT_S[stage.kind]
-        self._children[stage.id] = _StageProcess(stage, pid, MessageReader(reader), now, now, deadline)
+        child.stage = stage
+        child.report = None
+        child.started_at = now
+        child.began_at = now
+        child.deadline = now + stage.limit_s + LEASE_WAIT_S[stage.kind]
+        self._children[stage.id] = child
 
-    def _fork(self, stage: RunStage) -> tuple[int, int]:
-        """Fork the child of a stage; return its process id and the descriptor that its answers come from.
+    def _child_for(self, stage: RunStage) -> _StageProcess:
+        """Give a stage to the child that stays for its device, or to a new one.
 
         Raises:
             MachineProblem: the system starts no more processes.
         """
-        try:
-            reader, writer = os.pipe()
-        except OSError as error:
-            raise refused(error) from error
+        resident = self._residents.pop(stage.device, None) if stage.device else None
+        if resident is not None:
+            assert resident.requests is not None
+            if stage.kind == "measure":
+                with contextlib.suppress(BrokenPipeError):
+                    send(resident.requests, stage)
+                    return resident
+            _reap(resident)
+        return self._fork(stage, stays=self.stays_open and stage.kind == "measure")
+
+    def _fork(self, stage: RunStage, *, stays: bool) -> _StageProcess:
+        """Fork the child of a stage.
+
+        Raises:
+            MachineProblem: the system starts no more processes.
+        """
+        pipes = list[int]()
         parent = os.getpid()
         try:
+            for _ in range(1 + stays):
+                pipes += os.pipe()
             pid = fork()
-        except MachineProblem:
-            os.close(reader)
-            os.close(writer)
-            raise
+        except (OSError, MachineProblem) as error:
+            for descriptor in pipes:
+                os.close(descriptor)
+            raise refused(error) if isinstance(error, OSError) else error from error
+        reader, writer, *requests = pipes
         if not pid:
-            _run_child(self.workspace, stage, self.fitness, writer, parent)
+            _run_child(self.workspace, stage, self.fitness, writer, parent, *requests[:1])
         os.close(writer)
-        return pid, reader
+        if requests:
+            os.close(requests[0])
+        return _StageProcess(stage, pid, MessageReader(reader), 0.0, 0.0, 0.0, requests[1] if requests else None)
 
     def _read_answer(self, child: _StageProcess) -> None:
         for message in receive(child.answers):
@@ -198,14 +198,14 @@ class Worker:
                 child.report = message
                 self.fitness.known.add(message.tried)
         if child.answers.ended:
-            self._finish(child)
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, or is about to
+            self._finish(child, _reap(child))
+        elif child.report is not None and child.requests is not None and not child.timed_out:
+            self._residents[child.stage.device] = child
+            self._finish(child, 0)
 
-    def _finish(self, child: _StageProcess) -> None:
-        """Report a child that closed its pipe: it has ended, or is about to."""
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        _kill_group(child.pid)  # before it is reaped: then its number may be another's
-        _, status = os.waitpid(child.pid, 0)
-        os.close(child.answers.descriptor)
+    def _finish(self, child: _StageProcess, status: int) -> None:
+        """Report what became of the stage of a child."""
         del self._children[child.stage.id]
         seconds = time.monotonic() - child.began_at
         waited = child.began_at - child.started_at
@@ -233,21 +233,52 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _run_child(workspace: Workspace, stage: RunStage, fitness: Fitness, writer: int, parent: int) -> NoReturn:
-    """Run one stage in the forked child and send what became of it."""
+def _reap(child: _StageProcess) -> int:
+    """Kill what is left of a child, and return its status."""
+    _kill_group(child.pid)  # before it is reaped: then its number may be another's
+    _, status = os.waitpid(child.pid, 0)
+    os.close(child.answers.descriptor)
+    if child.requests is not None:
+        os.close(child.requests)
+    return status
+
+
+def _run_child(
+    workspace: Workspace, stage: RunStage, fitness: Fitness, writer: int, parent: int, requests: int = -1
+) -> NoReturn:
+    """Run a stage in the forked child and send what became of it; then those that are asked for, if it stays."""
     try:
         os.setpgid(0, 0)
         die_with_parent(parent)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        report = _run(workspace, stage, fitness, lambda: send(writer, StageBegan(stage.id)))
-        send(writer, replace(report, tried=fitness.tried))
+        kept = KeptChild() if requests >= 0 else None
+        for request in chain([stage], _later_stages(workspace, requests, kept) if kept else ()):
+            report = _run(workspace, request, fitness, partial(send, writer, StageBegan(request.id)), kept)
+            send(writer, replace(report, tried=fitness.tried))
+            fitness.known.add(fitness.tried)
     finally:
         os._exit(0)
 
 
-def _run(workspace: Workspace, stage: RunStage, fitness: Fitness, began: Callable[[], None]) -> StageReport:
+def _later_stages(workspace: Workspace, requests: int, kept: KeptChild) -> Iterator[RunStage]:
+    """Yield the stages that are asked for. The device is closed when it was not used for a while."""
+    reader = MessageReader(requests)
+    while not reader.ended:
+        kept_s = load_config(workspace.config).measure.kept_open_s
+        if not select.select([requests], [], [], kept_s)[0]:
+            kept.end()
+        yield from (message for message in receive(reader) if isinstance(message, RunStage))
+
+
+def _run(
+    workspace: Workspace,
+    stage: RunStage,
+    fitness: Fitness,
+    began: Callable[[], None],
+    kept: KeptChild | None = None,
+) -> StageReport:
     try:
-        return StageReport(stage.id, "done", summary=run_stage(workspace, stage, fitness, began))
+        return StageReport(stage.id, "done", summary=run_stage(workspace, stage, fitness, began, kept))
     except Busy as busy:
         return StageReport(stage.id, "busy", reason=str(busy))
     except BoardProblem as problem:
@@ -284,12 +315,17 @@ def _blocked_by_disk(workspace: Workspace, stage: RunStage, problem: DiskProblem
 
 
 def run_stage(
-    workspace: Workspace, request: RunStage, fitness: Fitness, began: Callable[[], None] = lambda: None
+    workspace: Workspace,
+    request: RunStage,
+    fitness: Fitness,
+    began: Callable[[], None] = lambda: None,
+    kept: KeptChild | None = None,
 ) -> dict[str, Any]:
     """Run a stage on leased CPUs, pinned to them, with its device leased as well.
 
     Args:
         began: is called when the leases are held.
+        kept: has the device open, perhaps, and leaves it so.
 
     Returns:
         The stage's summary, and its `kind`.
@@ -309,7 +345,7 @@ def run_stage(
         limit_memory(config.machine.memory_limit_mb or share)
         if not config.machine.simulated_cpus:
             pin(request.cpus)
-        stage = Stage.load(workspace, config, request)
+        stage = Stage.load(workspace, config, request, kept)
         fitness.check_stage(stage)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
@@ -329,15 +365,15 @@ def main() -> None:
     reports = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not get between the reports
     try:
-        _load(options.kind, Workspace(options.workspace))
+        bench = _load(options.kind, Workspace(options.workspace))
     except AutotuneError as error:
         send(reports, Fatal(str(error)))
         sys.exit(1)
-    Worker(Workspace(options.workspace), MessageReader(0), reports).serve()
+    Worker(Workspace(options.workspace), MessageReader(0), reports, stays_open=bench.stays_open).serve()
 
 
-def _load(kind: str, workspace: Workspace) -> None:
-    """Load what stages need, so that the children find it loaded.
+def _load(kind: str, workspace: Workspace) -> type[Bench]:
+    """Load what stages need, so that the children find it loaded. Returns what they ask of the device.
 
     Raises:
         UnsupportedVersion: the installed TVM is not one that was tested.
@@ -346,8 +382,10 @@ def _load(kind: str, workspace: Workspace) -> None:
         import_module(name)
     from autotune.stages.benches import BENCHES
 
-    BENCHES[type(for_target({"kind": kind}))].load(workspace)
+    bench = BENCHES[type(for_target({"kind": kind}))]
+    bench.load(workspace)
     gc.freeze()  # or each child would look through all of TVM for garbage, and so copy its memory
+    return bench
 
 
 if __name__ == "__main__":

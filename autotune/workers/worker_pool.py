@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autotune.errors import DiskProblem, disk_problem
+from autotune.processes.children import refused
 from autotune.processes.interrupts import signal_name
-from autotune.processes.isolate import refused
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
 from autotune.regular_file import open_to_write, truncate

@@ -34,7 +34,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from autotune.processes.isolate import ItemResult, isolated
+from autotune.processes.children import ItemResult
+from autotune.processes.isolate import isolated
 from autotune.storage.formats import Candidate
 from autotune.strategies.space import Configuration
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device

@@ -1,10 +1,11 @@
 #!/usr/bin/env python
 """Compare exported libraries with the other ways to run their models on the same GPU.
 
-    python scripts/gpu/bench_gpu.py EXPORT... [--turns 3] [--timings 9]
+    python scripts/gpu/bench_gpu.py EXPORT... [--turns 3] [--timings 9] [--ways ours torch_compile_most]
 
 Each way has a process of its own, with its inputs and outputs on the GPU: our library; torch eager, that as a CUDA
-graph, torch.compile, and that with CUDA graphs; ONNX Runtime's CUDA provider. What is not installed is named. They
+graph, torch.compile, and that with CUDA graphs; ONNX Runtime's CUDA provider; where it is asked for, torch.compile as
+`max-autotune`, which takes minutes. What is not installed is named. They
 compute in the precision of the export: torch in fp16 or bf16 with weights and inputs of that type, in TF32 where it
 may be used. All processes of a turn start together and compile meanwhile; then they are timed one after the other,
 while all others wait. A way whose outputs differ from those of ONNX Runtime on the CPU is left out. Times are from a
@@ -47,7 +48,9 @@ TITLES = {
     "torch_compile": "torch.compile",
     "torch_compile_graph": "torch.compile, CUDA graphs",
     "ort_cuda": "ONNX Runtime CUDA",
+    "torch_compile_most": "torch.compile, max-autotune",
 }
+USUAL = tuple(TITLES)[:-1]
 PROGRAM = str(Path(__file__).with_name("runtimes.py"))
 TOLERANCE = 2e-2  # or that of the export: what is left out computes something else, and no mere rounding
 
@@ -64,15 +67,15 @@ class Network:
     timings_ms: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, export: Export, folder: Path) -> Network:
+    def of(cls, export: Export, folder: Path, asked: Sequence[str] = USUAL) -> Network:
         folder.mkdir()
         arrays = export.arrays()
         timed_process.save(folder / "inputs.npz", arrays)
         session = runners.onnx_session(export.model, os.cpu_count() or 1)
         names = [item.name for item in export.inputs]
         feed = {**dict(zip(names, arrays, strict=True)), **runners.constant_inputs(session, export.report["values"])}
-        lacking = lacks()
-        ways = [name for name in TITLES if name not in lacking]
+        lacking = {name: why for name, why in lacks().items() if name in asked}
+        ways = [name for name in asked if name not in lacking]
         return cls(export, folder, list(session.run(None, feed)), ways, lacking)
 
     @property
@@ -95,6 +98,7 @@ class Network:
             "inputs": str(self.folder / "inputs.npz"),
             "device": "cuda",
             "function": library.function,
+            "kept": list(library.kept) if way == OURS else [],
             "values": self.export.report["values"],
             "threads": self.export.threads,
             "outputs": str(self.folder / f"{way}.npz"),
@@ -128,6 +132,7 @@ def main() -> None:
     parser.add_argument("exports", nargs="+", type=Path, metavar="EXPORT", help="folders of exports for CUDA")
     parser.add_argument("--turns", type=int, default=3, help="processes of each way")
     parser.add_argument("--timings", type=int, default=9, help="timings in each process")
+    parser.add_argument("--ways", nargs="+", choices=TITLES, default=USUAL, help="all but the last by default")
     options = parser.parse_args()
     exports = [Export.read(folder) for folder in options.exports]
     if others := [str(item.folder) for item in exports if item.library.device != "cuda"]:
@@ -135,7 +140,7 @@ def main() -> None:
     if not (found := gpus.cuda_devices()):
         sys.exit("bench_gpu: this machine shows no GPU; look with nvidia-smi")
     with scratch_folder("bench") as folder:
-        networks = [Network.of(item, Path(folder) / str(index)) for index, item in enumerate(exports)]
+        networks = [Network.of(item, Path(folder) / str(index), options.ways) for index, item in enumerate(exports)]
         for _ in range(options.turns):
             turn(networks, options.timings)
     print(table(networks, found[0].name))

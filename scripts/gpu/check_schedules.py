@@ -99,7 +99,8 @@ def program_of(kind: str) -> Any:
 
     from autotune.tvm_backend.cuda import tf32
 
-    function = te.create_prim_func(tasks()[kind]()).with_attr("global_symbol", "main")
+    index = "int64" if kind.startswith("long_") else None  # as in the programs of models
+    function = te.create_prim_func(tasks()[kind](), index).with_attr("global_symbol", "main")
     program = tvm.IRModule({"main": function})
     return tf32.allow(program) if kind.endswith("_tf32") else program
 

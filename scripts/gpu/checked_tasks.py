@@ -11,7 +11,7 @@ Make = Callable[[], list[Any]]
 
 
 def tasks() -> dict[str, Make]:
-    """The tasks by their names, as the arguments of `te.create_prim_func`."""
+    """The tasks by their names, as the arguments of `te.create_prim_func`. Those named `long` have 64-bit indices."""
     return {
         "product_fp32": partial(product, "float32"),
         "few_rows_fp32": partial(product, "float32", 16, 512),  # some schedules split the sum among blocks
@@ -21,6 +21,7 @@ def tasks() -> dict[str, Make]:
             for name, dtype in TENSOR_CORES.items()
             for kind, make in _on_tensor_cores(dtype).items()
         },
+        **{f"long_{kind}_fp16": partial(make, "float16") for kind, make in _on_tensor_cores("fp16").items()},
         "depthwise": depthwise,
         "softmax": softmax,
         "layer_norm": layer_norm,

@@ -1,15 +1,21 @@
 #!/usr/bin/env python
 """Make the networks of the proof as ONNX files: those of make_models.py, and some that only a GPU finishes in minutes.
 
-python scripts/gpu/models.py resnet50 --output build/gpu/models
+    python scripts/gpu/models.py resnet50 --output build/gpu/models
+
+`NAME_bN` is a network at batch N, and `product_RxTxC` a product of R rows, T terms and C columns.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 import make_models
@@ -42,35 +48,61 @@ def bert_layer(net: Net) -> Tensor:
     return net.layer_norm(net.add(net.dense(net.gelu(net.dense(x, 4 * 768)), 768), x))
 
 
-def product(net: Net) -> Tensor:
-    """a product of two 4096x4096 matrices, of which one is constant"""
-    size = 4096
-    return net.matmul(net.input("input", size, size), net._normal("weight", size, size, deviation=1 / math.sqrt(size)))
+def product(net: Net, rows: int, terms: int, columns: int) -> Tensor:
+    """a product of matrices, of which one is constant"""
+    return net.matmul(
+        net.input("input", rows, terms), net._normal("weight", terms, columns, deviation=1 / math.sqrt(terms))
+    )
 
 
-_OWN = {network.__name__: network for network in (resnet50, bert_layer, product)}
+_SIZE = 4096
+_OWN: dict[str, Callable[[Net], Tensor]] = {
+    "resnet50": resnet50,
+    "bert_layer": bert_layer,
+    "product": partial(product, rows=_SIZE, terms=_SIZE, columns=_SIZE),
+}
+_PRODUCT = re.compile(r"product_(\d+)x(\d+)x(\d+)")
+_SIDES = ("rows", "terms", "columns")
+_BATCH = re.compile(r"_b(\d+)$")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a network of the proof as an ONNX file.")
-    parser.add_argument("name", choices=(*make_models.NAMES, *_OWN))
+    names = ", ".join((*make_models.NAMES, *_OWN))
+    parser.add_argument("name", metavar="NAME", help=f"{names} (at batch N: NAME_bN), or product_RxTxC")
     parser.add_argument("--output", type=Path, default=Path("."))
     options = parser.parse_args()
     write(options.name, options.output)
 
 
 def write(name: str, folder: Path) -> Path:
-    """Write a network; return its path."""
+    """Write a network; return its path.
+
+    Raises:
+        KeyError: There is no network of this name.
+    """
     import onnx
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.onnx"
-    if name in _OWN:
-        net = Net(name, seed=0, batch=1)
-        onnx.save(net.finish(_OWN[name](net)), str(path))
-    else:
-        onnx.save(make_models.build(name), str(path))
+    onnx.save(_build(name), str(path))
     return path
+
+
+def _build(name: str) -> Any:
+    asked = _BATCH.search(name)
+    batch = int(asked[1]) if asked else 1
+    network = _BATCH.sub("", name)
+    if sizes := _PRODUCT.fullmatch(network):
+        make: Callable[[Net], Tensor] = partial(
+            product, **{side: int(size) for side, size in zip(_SIDES, sizes.groups(), strict=True)}
+        )
+    elif network in _OWN:
+        make = _OWN[network]
+    else:
+        return make_models.build(network, batch=batch)
+    net = Net(name, seed=0, batch=batch)
+    return net.finish(make(net))
 
 
 if __name__ == "__main__":

@@ -41,3 +41,4 @@ rm "$site/tvm/lib/libtvm_compiler.so"
 tar --create --directory "$site" . | xz --x86 --lzma2=preset=9e --stdout >"$folder/site.tar.xz"
 rm -rf "$site"
 du --bytes "$folder"/*.xz
+[ "$(cat "$folder"/*.xz | wc -c)" -le $((64 << 20)) ] || { echo "pack.sh: that is more than the 64 MiB that can be carried" >&2; exit 1; }

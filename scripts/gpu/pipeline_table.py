@@ -165,7 +165,7 @@ def row(kind: str, tiles: tuple[int, int, int, int, int], target: Any, disassemb
         return None
     ((_, chosen),) = tensor_pipeline.marked(schedule.mod)
     chip = multiprocessors(target)
-    if not chosen.fits(chip.shared - 1024):
+    if not tensor_pipeline.fits(schedule.mod, chip.shared - 1024):
         return None
     with tempfile.TemporaryDirectory() as folder:
         _, code = build(schedule.mod, target, Path(folder, "kernel.so"))

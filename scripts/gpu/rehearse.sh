@@ -2,11 +2,11 @@
 # Rehearse scripts/gpu/prove.sh without a GPU: a fresh clone, no network, and the tests' stand-in in place of the driver,
 # whose kernels are computed on the CPU. Its times are noise.
 #
-#   scripts/gpu/rehearse.sh [PARTS [VERB...]]     PARTS is what pack.sh made; by default build/gpu
+#   scripts/gpu/rehearse.sh [PARTS [CALL...]]     PARTS is what pack.sh made; by default build/gpu. Calls: a b c
 #
-# PYTHON is a Python 3.12 with the packages that such a machine brings: onnx, onnxruntime, NumPy, SciPy, typer, rich, pytest
-# and torch, which sees no GPU: `products` must fail. VERBs are those of prove.sh; by default all.
-#   NETWORKS (two small ones)  TUNE_S (240)  FRESH (a new temporary folder; a clone that is there is used again)
+# PYTHON is a Python with the packages that such a machine brings: onnx, onnxruntime, NumPy, SciPy, typer, rich, pytest and
+# torch, which sees no GPU: `ceilings` must fail. Without PARTS it has TVM, too (tests/scripts/test_rehearse.py).
+#   NETWORKS (two small ones)  TUNE_S (240)  CALL_S  FRESH (a new temporary folder; a clone that is there is used again)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -26,10 +26,14 @@ made = StandIn.make(compile_libraries(folder, computes=True), folder / "gpus")
 (folder / "environment").write_text("".join(f"export {name}='{value}'\n" for name, value in made.environment().items()))
 PY
 . "$fresh/stand-in/environment"
-printf '[measure]\nmin_repeat_ms = 1\ngpu_spin_up_ms = 1\n[build]\ntimeout_s = 60\n' >build/gpu/results/workspace/autotune.toml
-export PYTHON=$python PARTS=$packed SITE=$fresh/site KEEP=$fresh/kept.tar.gz NETWORKS=${NETWORKS:-mlp:fp16:32 tiny_cnn:tf32:48}
+printf '[machine]\nlock_dir = "%s/locks"\n[measure]\nmin_repeat_ms = 1\ngpu_spin_up_ms = 1\n[build]\ntimeout_s = 60\n' "$fresh" \
+    >build/gpu/results/workspace/autotune.toml
+export PYTHON=$python PARTS=$packed SITE=$fresh/site KEEP=$fresh/kept.tar.gz
+export NETWORKS=${NETWORKS:-mlp:fp16:32 tiny_cnn:tf32:48} TUNE_S=${TUNE_S:-240} CHECKED=${CHECKED:-mlp:fp16}
+within=(unshare --net)
+"${within[@]}" true 2>/dev/null || within=() # only root may
 
-verbs=("${@:2}")
-[ ${#verbs[@]} -gt 0 ] || verbs=(unpack A B C tables)
-for verb in "${verbs[@]}"; do unshare --net scripts/gpu/prove.sh "$verb"; done
-echo "== $(wc -c <"$KEEP") bytes are kept; not done: $(find build/gpu/results -name '*.part' -printf '%f ')"
+calls=("${@:2}")
+[ ${#calls[@]} -gt 0 ] || calls=(a b c)
+for call in "${calls[@]}"; do "${within[@]}" scripts/gpu/prove.sh "$call"; done
+echo "== $(cat "$KEEP".* | wc -c) bytes are kept; not done: $(find build/gpu/results -name '*.part' -printf '%f ')"

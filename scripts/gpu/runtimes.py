@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The process of a comparison on a GPU: `timed_process`, with torch in four ways and ONNX Runtime's CUDA provider.
+"""The process of a comparison on a GPU: `timed_process`, with torch in five ways and ONNX Runtime's CUDA provider.
 
 `bench_gpu.py` starts it. The environment says whether they may use TF32 (BENCH_TF32) and whether torch computes
 in another type (BENCH_HALF: float16 or bfloat16).
@@ -18,6 +18,7 @@ from autotune.tvm_backend.export.timing import timed_process
 
 TF32 = bool(os.environ.get("BENCH_TF32"))
 HALF = os.environ.get("BENCH_HALF", "")
+_MODES = {"compile": "default", "compile_graph": "reduce-overhead", "compile_most": "max-autotune"}
 
 
 @dataclass
@@ -50,7 +51,7 @@ class TorchRun:
 
 
 def torch_in(way: str) -> Callable[[Mapping[str, Any], timed_process.Arrays], TorchRun]:
-    """Return what loads a model with torch: `eager`, `graph` (a CUDA graph of that), `compile` or `compile_graph`."""
+    """Return what loads a model with torch: `eager`, `graph` (a CUDA graph of that), or a key of `_MODES`."""
 
     def load(request: Mapping[str, Any], arrays: timed_process.Arrays) -> TorchRun:
         import torch
@@ -64,8 +65,8 @@ def torch_in(way: str) -> Callable[[Mapping[str, Any], timed_process.Arrays], To
             dtype = getattr(torch, HALF)
             module = module.to(dtype)
             inputs = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in inputs]
-        if way.startswith("compile"):
-            module = torch.compile(module, mode="reduce-overhead" if way == "compile_graph" else "default")
+        if way in _MODES:
+            module = torch.compile(module, mode=_MODES[way])
 
         def call() -> Any:
             with torch.inference_mode():
@@ -154,7 +155,7 @@ def ort_cuda(request: Mapping[str, Any], arrays: timed_process.Arrays) -> OrtRun
 
 
 def main() -> None:
-    for way in ("eager", "graph", "compile", "compile_graph"):
+    for way in ("eager", "graph", *_MODES):
         timed_process.RUNTIMES[f"torch_{way}"] = torch_in(way)
         timed_process.PACKAGES[f"torch_{way}"] = ("torch",)
     timed_process.RUNTIMES["ort_cuda"] = ort_cuda

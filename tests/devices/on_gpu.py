@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autotune.processes.isolate import KeptChild
 from autotune.stages import measure
+from autotune.stages.bench import OpenDevice, Timer
+from autotune.storage.formats import Candidate
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.testing import DeviceContract, DeviceJob
 
@@ -38,3 +43,25 @@ class TestGpu(DeviceContract):
         finally:
             fault.unlink()
         assert told["failed"] == 0
+
+    def test_one_runner_times_the_candidates_of_two_measurements(self, job: DeviceJob) -> None:
+        """A context takes a second to make, and a GPU that has cooled down a fifth of one to be as fast as it can."""
+        kept = KeptChild()
+        bench = type(self.built(job))(replace(job.stage("measure"), kept=kept))
+        candidates = bench.stage.file.candidates
+        try:
+            first, second = (list(bench.results(candidates, None, _with_its_runner, [])) for _ in range(2))
+        finally:
+            kept.end()
+        assert [outcome.kind for _, outcome in first + second] == ["ok"] * 2 * len(candidates)
+        assert len({tuple(outcome.value) for _, outcome in first + second}) == 1
+
+
+def _with_its_runner(device: OpenDevice) -> Timer:
+    """Time candidates, and return where: the process, and the runner in it."""
+
+    def timed(candidate: Candidate) -> Any:
+        assert min(device.time(candidate, None)) > 0
+        return os.getpid(), id(device.runner)  # type: ignore[attr-defined]
+
+    return timed

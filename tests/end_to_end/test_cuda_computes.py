@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import make_models
+import numpy as np
 import onnx
 import pytest
 from onnx import compose
@@ -69,7 +70,8 @@ FP16_TOLERANCE = 2e-2
 BF16_TOLERANCE = 5e-2
 FP32_TOLERANCE = 1e-4
 TF32_TOLERANCE = 1e-2
-TRIALS = {"networks": 6, "product": 4, "image": 4, "dense": 4}
+INT8_TOLERANCE = 1e-2  # a step of a byte
+TRIALS = {"networks": 6, "product": 4, "image": 4, "dense": 4, "bytes": 6}
 NETWORKS: dict[str, Callable[[Any], Any]] = {
     "normalisations": normalisations,
     "depthwise": depthwise,
@@ -111,15 +113,18 @@ def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
         onnx.save(model_of("dense", dense), str(folder / "dense.onnx"))
         for name, precision in ("networks", "fp32"), ("product", "fp16"), ("image", "tf32"), ("dense", "bf16"):
             submit(user, folder / f"{name}.onnx", precision, TRIALS[name])
+        onnx.save(model_of("bytes", convolution), str(folder / "bytes.onnx"))
+        np.savez(folder / "samples.npz", input=np.random.default_rng(1).standard_normal((4, 8, 14, 14), np.float32))
+        submit(user, folder / "bytes.onnx", "int8", TRIALS["bytes"], "--calibrate", folder / "samples.npz")
         user.ok("daemon", "run", "--drain")
 
     with patch.dict(os.environ, computing_gpu.environment()):
         return User(made_once("tuned_for_cuda", make))
 
 
-def submit(user: User, model: Path, precision: str, trials: int) -> None:
+def submit(user: User, model: Path, precision: str, trials: int, *more: object) -> None:
     budget = ("--trials", trials, "--trials-per-round", 2)
-    user.ok("submit", model, "--target", "cuda", "--precision", precision, *budget)
+    user.ok("submit", model, "--target", "cuda", "--precision", precision, *budget, *more)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +134,7 @@ def submit(user: User, model: Path, precision: str, trials: int) -> None:
         ("product", 1, FP16_TOLERANCE),
         ("image", 1, TF32_TOLERANCE),
         ("dense", 1, BF16_TOLERANCE),
+        ("bytes", 1, INT8_TOLERANCE),
     ],
 )
 def test_a_library_for_a_gpu_computes_what_onnx_runtime_does(tuned, computing_gpu, name, outputs, tolerance, tmp_path):
@@ -140,6 +146,17 @@ def test_a_library_for_a_gpu_computes_what_onnx_runtime_does(tuned, computing_gp
 def largest_error(user: User, name: str, output: Path) -> float:
     user.ok("export", name, "--output", output)
     return float(json.loads((output / "report.json").read_bytes())["largest_relative_error"])
+
+
+def test_a_calibrated_network_is_multiplied_on_tensor_cores_in_int8(tuned):
+    (job,) = tuned.root.glob("jobs/*-bytes")
+    hashes = [
+        task["hash"] for task in json.loads((job / "spec.json").read_bytes())["tasks"] if "conv2d" in task["name"]
+    ]
+    assert hashes and all(any(tuned.root.glob(f"logs/tuning/*/{hash}.jsonl")) for hash in hashes)
+    for hash in hashes:
+        (log,) = tuned.root.glob(f"logs/tuning/*/{hash}.jsonl")
+        assert all("autotune.pipeline_stages" in str(record["trace"]) for record in RecordLog(log, *FORMAT).read())
 
 
 def test_no_candidate_was_wrong_or_died(tuned):

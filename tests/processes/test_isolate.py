@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import psutil
 import pytest
 
 from autotune.errors import ProcessRefused, WorkerError
-from autotune.processes.isolate import ItemResult, isolated, isolated_at_once, refused
+from autotune.processes.children import ItemResult, refused
+from autotune.processes.isolate import KeptChild, isolated, isolated_at_once
 
 from ..waiting import until
 
@@ -136,7 +138,7 @@ class TestBadItems:
             os.closerange(3, 256)
             hang()
 
-        monkeypatch.setattr("autotune.processes.isolate._EXIT_WAIT_S", 0.3)
+        monkeypatch.setattr("autotune.processes.children._EXIT_WAIT_S", 0.3)
         assert work([cut, 2]) == [ItemResult("crash", reason="closed its connection"), ItemResult("ok", 4)]
 
 
@@ -264,3 +266,64 @@ def test_no_child_is_left_when_nobody_wants_more_results() -> None:
     pid = next(results)[1].value
     results.close()
     assert not psutil.pid_exists(pid)
+
+
+def doubling_where() -> Callable[[Any], list[int]]:
+    return lambda item: item() if callable(item) else [os.getpid(), 2 * item]
+
+
+class TestKeptChild:
+    """One child works for several calls, until an item ends it."""
+
+    @pytest.fixture
+    def kept(self) -> Iterator[KeptChild]:
+        kept = KeptChild()
+        yield kept
+        kept.end()
+
+    def work(self, kept: KeptChild, items: list[Any], **given: Any) -> list[ItemResult]:
+        pairs = list(isolated(items, doubling_where, limit_s=LIMIT_S, kept=kept, **given))
+        assert [item for item, _ in pairs] == items
+        return [outcome for _, outcome in pairs]
+
+    def test_it_works_for_the_next_call_as_well(self, kept: KeptChild) -> None:
+        before = open_files()
+        (first, _), (second,) = self.work(kept, [1, 2]), self.work(kept, [3])
+        assert first.value[0] == second.value[0] in children()
+        assert second.value[1] == 6
+        kept.end()
+        assert not alive(second.value[0])
+        assert open_files() <= before + 1  # its pipe, until the next one is made
+
+    @pytest.mark.parametrize("deed", [segfault, leave])
+    def test_an_item_that_ends_it_costs_itself_only(self, kept: KeptChild, deed: Callable[[], None]) -> None:
+        (first,) = self.work(kept, [1])
+        crash, after = self.work(kept, [deed, 4])
+        assert crash.kind == "crash" and after.value[1] == 8
+        assert after.value[0] != first.value[0]
+        assert self.work(kept, [5])[0].value[0] == after.value[0]
+
+    def test_items_of_an_earlier_call_are_not_blamed_on_a_later_one(self, kept: KeptChild, tmp_path: Path) -> None:
+        """What fails in a child that has worked before is tried again in a new one, even the first item of a call."""
+        self.work(kept, [1])
+        fails_once = partial(leave_unless, tmp_path / "was_here")
+        assert [outcome.kind for outcome in self.work(kept, [fails_once], retried=("crash",))] == ["ok"]
+
+    def test_one_that_died_meanwhile_is_replaced(self, kept: KeptChild) -> None:
+        (first,) = self.work(kept, [1])
+        os.kill(first.value[0], signal.SIGKILL)
+        until(lambda: not alive(first.value[0]))
+        (second,) = self.work(kept, [2], retried=("crash",))
+        assert second.kind == "ok" and second.value[0] != first.value[0]
+
+    def test_it_ends_where_its_caller_gives_up(self, kept: KeptChild) -> None:
+        runs = isolated([1, hang], doubling_where, limit_s=LIMIT_S, kept=kept)
+        pid = next(runs)[1].value[0]
+        runs.close()
+        assert not alive(pid)
+
+
+def leave_unless(mark: Path) -> None:
+    if not mark.exists():
+        mark.touch()
+        leave()

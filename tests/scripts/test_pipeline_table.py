@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.errors import MachineProblem
-from autotune.tvm_backend.cuda import compiler
+from autotune.tvm_backend.cuda import compiler, tensor_pipeline
 from autotune.tvm_backend.load import load_for_tuning
 
 # A loop whose head has a barrier, another one without products, and what lies between.
@@ -43,6 +43,19 @@ def test_a_program_has_only_the_tiles_that_it_is_large_enough_for(script):
     program = script.product(512, 64, 64, "float16")
     assert script.schedule_of(program, target, (64, 64, 128, 2, 3)) is not None
     assert script.schedule_of(program, target, (64, 256, 128, 2, 3)) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "fits"),
+    [("convolution_fp16", 2, True), ("convolution_fp16", 4, False), ("product_fp16", 4, True)],
+)
+def test_a_convolution_that_copies_more_than_its_registers_allow_is_refused(script, kind, steps, fits):
+    """With 128 sums of a thread, and four steps of a tile, ptxas spilled 24 bytes of it."""
+    from check_schedules import cuda_target
+
+    _, target = cuda_target()
+    schedule = script.schedule_of(script.KINDS[kind](), target, (128, 128, 128, steps, 3))
+    assert tensor_pipeline.fits(schedule.mod, 227 << 10) is fits
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.config import load_config
 from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_problem
-from autotune.processes.isolate import ItemResult
+from autotune.processes.children import ItemResult
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure
 from autotune.stages.candidate_progress import CandidateProgress

@@ -19,7 +19,8 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend import load
 from autotune.tvm_backend.kernels import probe
 from autotune.tvm_backend.load import Installation
-from autotune.workers.worker import Fitness, Worker, _load, _run
+from autotune.workers.fitness import Fitness
+from autotune.workers.worker import Worker, _load, _run
 
 
 @pytest.fixture

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune.config import load_config
 from autotune.machine.leases import lease
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import RunStage, StageReport, receive
-from autotune.storage.paths import Workspace
+from autotune.storage.paths import JobPaths, Workspace
 from autotune.testing import StageRunnerContract
 from autotune.workers.worker import Worker
 from autotune.workers.worker_pool import WorkerPool
+
+from ..waiting import until
 
 LIMIT_S = 120.0
 _ENDED = os.WEXITED | os.WNOWAIT | os.WNOHANG
@@ -33,6 +36,28 @@ class TestContract(StageRunnerContract):
         pool = WorkerPool(settings, 5.0)
         yield pool
         pool.stop()
+
+    def test_the_process_that_opened_the_device_measures_again_and_closes_it_when_it_is_not_used(
+        self, runner: WorkerPool, settings: Workspace, job: JobPaths
+    ) -> None:
+        """A measurement leaves a child of its worker, and the process that this one has the device open in."""
+        text = settings.config.read_text()
+        settings.config.write_text(f"{text}[measure]\nkept_open_s = 60.0\n")
+        self.measure(runner, job, task=0)
+        resident, opened = descendants(runner)
+        settings.config.write_text(f"{text}[measure]\nkept_open_s = 0.0\n")
+        self.measure(runner, job, task=1)
+        until(lambda: descendants(runner) == [resident])
+        assert gone(opened)
+
+    def measure(self, runner: WorkerPool, job: JobPaths, task: int) -> None:
+        for id in range(3):
+            assert self.serve(runner, self.request(runner, job, id, task)).outcome == "done"
+
+
+def descendants(pool: WorkerPool) -> list[int]:
+    """What runs below the worker, parents first."""
+    return [child.pid for child in psutil.Process(pool._processes["simulated"].popen.pid).children(recursive=True)]
 
 
 MakeFleet = Callable[[int], WorkerPool]

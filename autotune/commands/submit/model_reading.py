@@ -107,8 +107,6 @@ def _check_precision(precision: AskedPrecision, target: str) -> None:
         raise BadInput(f"precision is {precision!r}; give {' or '.join(get_args(AskedPrecision))}")
     if precision in ("fp16", "tf32") and target_kind(target) != KIND:
         raise BadInput(f"--precision {precision} is for GPUs, whose tensor cores compute it; the target is {target}")
-    if precision == "int8" and target_kind(target) == KIND:
-        raise BadInput(f"--precision int8 is for CPUs; the target is {target}, for which there are fp16 and bf16")
 
 
 def explores(options: TuningOptions, config: Config) -> bool:

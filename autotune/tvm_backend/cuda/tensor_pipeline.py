@@ -20,13 +20,14 @@ from tvm.ir import Range, TensorRegion
 from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 
 from autotune.tvm_backend.cuda.pipeline_code import source_of, source_of_results
-from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX, Tiles
-from autotune.tvm_backend.cuda.products import Product, Role, product_of
+from autotune.tvm_backend.cuda.pipeline_tiles import INSTRUCTION, MAX_SUMS, PREFIX, Tiles
+from autotune.tvm_backend.cuda.products import PIECE, Product, Role, product_of
 from autotune.tvm_backend.programs import over_programs, replaced
 from autotune.tvm_backend.types import Block, Buffer, IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
 RESULTS = f"{PREFIX}results"  # the annotation of a block that takes results: how many at a time
 SHARED = "shared.dyn"
+_MOST_COPIES = 4
 _SIDES: tuple[Role, ...] = ("row", "column")
 Wanted = Callable[[Block], bool]
 Write = Callable[[Any, list[Loop]], Stmt]
@@ -43,7 +44,17 @@ def fits(module: IRModule, max_shared: int) -> bool:
     Args:
         max_shared: Bytes of shared memory that a launch may give a block.
     """
-    return all(tiles.fits(max_shared) for _, tiles in marked(module))
+    return all(tiles.fits(max_shared) and not _spills(product, tiles) for product, tiles in marked(module))
+
+
+def _spills(product: Product, tiles: Tiles) -> bool:
+    """Return whether a thread has too few registers for the addresses and conditions of what it copies.
+
+    ptxas has none left for more copies of an image with a border than `_MOST_COPIES` beside the most sums.
+    """
+    is_full = tiles.rows * tiles.columns // tiles.threads == MAX_SUMS
+    copies = tiles.rows * tiles.steps * INSTRUCTION // PIECE // tiles.threads
+    return is_full and product.a.condition is not None and copies > _MOST_COPIES
 
 
 def marked(module: Module) -> list[tuple[Product, Tiles]]:

@@ -19,7 +19,8 @@ from tvm import s_tir, te
 
 from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import CudaDevice, GpuCounters
-from autotune.processes.isolate import ItemResult, isolated
+from autotune.processes.children import ItemResult
+from autotune.processes.isolate import isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
 from autotune.tvm_backend.kernels.probe import probe_folder
 from autotune.tvm_backend.kernels.shared_library import build_library

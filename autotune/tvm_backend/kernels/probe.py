@@ -17,7 +17,8 @@ from tvm import s_tir, te
 
 from autotune.errors import BoardProblem, MachineProblem, WorkerError, disk_problem
 from autotune.machine.boards import Lent
-from autotune.processes.isolate import ItemResult, isolated
+from autotune.processes.children import ItemResult
+from autotune.processes.isolate import isolated
 from autotune.storage.room import scratch_folder, temporary_folder
 from autotune.tvm_backend.kernels.run_board import close_session, open_session
 from autotune.tvm_backend.kernels.shared_library import linking

@@ -14,7 +14,7 @@ from autotune.tvm_backend.kernels.cache_state import BEFORE, READER, Caches, Con
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, PlainArguments, RuntimeModule
 
 # A slow candidate gets fewer repeats. Each limit is a multiple of the best time of the task so far.
-_FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are faster than this
+FIRST_REPEAT_LIMIT = 3.0  # the first repeat is only made if the first runs are faster than this
 _SECOND_REPEAT_LIMIT = 1.3  # the second repeat is only made if a run was faster than this
 _NEXT_REPEAT_LIMIT = 1.05  # each further repeat is only made if a run was faster than this
 _FIRST_RUNS = 3
@@ -74,9 +74,9 @@ class Runner:
         """
         module = self.load(library)
         tensors = self._tensors(args)
-        first = self._first(module, tensors)
         best = math.inf if best_us is None else best_us
-        if statistics.median(first) > _FIRST_REPEAT_LIMIT * best:
+        first = self._first(module, tensors, best)
+        if statistics.median(first) > FIRST_REPEAT_LIMIT * best:
             return first
         times: list[float] = []
         while len(times) < self.timing.repeats:
@@ -90,7 +90,7 @@ class Runner:
         """Load a library that `build_library` wrote, where it is to run."""
         return tvm.runtime.load_module(str(library))
 
-    def _first(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
+    def _first(self, module: RuntimeModule, tensors: list[DeviceArray], best_us: float) -> list[float]:
         """Microseconds of the first runs, after those that do not count."""
         if self.timing.warmup:
             self._single(module, tensors, self.timing.warmup)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import statistics
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,12 +15,14 @@ import tvm
 
 from autotune.errors import WorkerError, WrongResult, one_line
 from autotune.tvm_backend.kernels.launch_graph import LaunchGraph
-from autotune.tvm_backend.kernels.run import Runner
+from autotune.tvm_backend.kernels.run import FIRST_REPEAT_LIMIT, Runner
 from autotune.tvm_backend.types import Device, DeviceArray, PlainArguments, RuntimeModule
 
 _FIRST_BATCHES = 3
 _BATCH = 100
-_BATCH_MS = 10.0
+_BATCH_MS = 3.0
+_COOL_AFTER_S = 0.5
+_LAUNCH_US = 50.0  # more than the host needs to launch a kernel
 _COLD_RUNS = 10
 _FLUSH = "autotune.overwrite_l2"
 _FLUSHED_BYTES = 2**28  # more than the L2 cache of any GPU so far
@@ -34,7 +38,8 @@ class GpuRunner(Runner):
     A host needs two to four microseconds to launch a kernel, and many kernels take less than that. So runs are timed as
     a CUDA graph, which is also how an exported model launches them; the first runs, too. A GPU lowers its clocks
     within milliseconds of idleness and takes far longer to raise them, so that it is kept busy for `spin_up_ms` before
-    the first timing of a process.
+    the first timing of a process, and after a pause. A candidate that a single launch shows to be far slower than the
+    best is not timed any further.
 
     Attributes:
         cold: whether the L2 cache is overwritten before each launch. Then single launches are timed.
@@ -42,7 +47,7 @@ class GpuRunner(Runner):
 
     spin_up_ms: int = 0
     cold: bool = False
-    _spun: bool = False
+    _used_at: float = -math.inf  # in monotonic seconds
     _graph: LaunchGraph | None = None
     _scratch: list[DeviceArray] = field(default_factory=list)
 
@@ -56,16 +61,19 @@ class GpuRunner(Runner):
                 raise WorkerError(said) from error
             raise
         finally:
+            self._used_at = time.monotonic()
             self._drop_graph()
 
-    def _first(self, module: RuntimeModule, tensors: list[DeviceArray]) -> list[float]:
+    def _first(self, module: RuntimeModule, tensors: list[DeviceArray], best_us: float) -> list[float]:
         once = self._evaluate(module, tensors, 1, max(1, self.timing.warmup), 0)
-        if not self._spun and self.spin_up_ms:
+        if self.spin_up_ms and time.monotonic() - self._used_at > _COOL_AFTER_S:
             once = self._evaluate(module, tensors, 1, 1, self.spin_up_ms)
-        self._spun = True
         if self.cold:
             return self._cold(module, tensors, _FIRST_BATCHES)
-        number = max(1, min(_BATCH, int(_BATCH_MS * 1e3 / max(statistics.median(once), 1e-3))))
+        if min(once) - _LAUNCH_US > FIRST_REPEAT_LIMIT * best_us:
+            return once
+        alone_us = max(statistics.median(once) - _LAUNCH_US, 1.0)
+        number = max(1, min(_BATCH, int(_BATCH_MS * 1e3 / alone_us)))
         self._graph = self._recorded(module, tensors, number)
         if self._graph is None:
             return self._evaluate(module, tensors, number, _FIRST_BATCHES, 0)

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.database import Workload
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from autotune.errors import DamagedFile, WorkerError
-from autotune.processes.isolate import is_refusal, refused
+from autotune.processes.children import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.kernels.cache_state import READER, reader
 from autotune.tvm_backend.kernels.pipeline import object_pipeline, pipeline

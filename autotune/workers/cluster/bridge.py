@@ -26,7 +26,7 @@ from typing import Any
 from autotune import devices
 from autotune.config import load_config
 from autotune.errors import AutotuneError, DiskProblem
-from autotune.processes.isolate import die_with_parent
+from autotune.processes.children import die_with_parent
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Ready, RunStage, StageReport, receive, send
 from autotune.storage.daemon_info import ClusterNode

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from autotune.config import Config
 from autotune.errors import ConfigError, DiskProblem, MachineProblem, disk_problem
 from autotune.planning.view import MachineResources
-from autotune.processes.isolate import refused
+from autotune.processes.children import refused
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
 from autotune.regular_file import open_to_write

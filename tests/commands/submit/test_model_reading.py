@@ -21,7 +21,7 @@ from autotune.options import TuningOptions
         ("tf32", "llvm", "--precision tf32 is for GPUs, whose tensor cores compute it; the target is llvm"),
         ("fp16", "simulated", "--precision fp16 is for GPUs"),
         ("int4", "cuda", "precision is 'int4'; give fp32 or tf32 or fp16 or bf16 or int8 or auto"),
-        ("int8", "cuda", "--precision int8 is for CPUs; the target is cuda, for which there are fp16 and bf16"),
+        ("int8", "cuda", "add --calibrate FILE.npz"),
         ("int8", "llvm", "add --calibrate FILE.npz"),
     ],
 )

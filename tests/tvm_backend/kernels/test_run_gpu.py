@@ -80,6 +80,7 @@ class WaitingRunner(GpuRunner):
 args = [["TENSOR", "float32", [32]]] * 2
 for kind in GpuRunner, WaitingRunner:
     print(json.dumps(kind(open_device("cuda"), Timing(1, 2, 1)).time(sys.argv[1], args, None)))
+print(json.dumps(GpuRunner(open_device("cuda"), Timing(1, 2, 1)).time(sys.argv[1], args, 0.1)))
 """
 
 
@@ -90,6 +91,7 @@ def test_a_kernel_is_timed_and_not_its_launch_unless_it_cannot_be_recorded(compu
     stand_in.fail("far")
     done = stand_in.python(SCRIPT, tmp_path / "kernel.so")
     assert done.returncode == 0, done.stderr
-    recorded, launched = map(json.loads, done.stdout.splitlines())
+    recorded, launched, given_up = map(json.loads, done.stdout.splitlines())
     assert recorded == pytest.approx([1.5, 1.5])
     assert launched == pytest.approx([51, 51])
+    assert given_up == pytest.approx([51], abs=0.1), "it is far slower than the best"

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from autotune.processes import memory
-from autotune.processes.isolate import die_with_parent
+from autotune.processes.children import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing.runtime_process import KERNELS, running_file
