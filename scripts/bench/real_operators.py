@@ -243,6 +243,7 @@ def _products() -> Iterator[Operator]:
     yield Operator("MatMul", [TOKENS], [_weights(768, 3072)])
     yield Operator("MatMul", [(1, 1, 576)], [_weights(576, 49152)])
     yield Operator("MatMul", [(1, 12, 128, 64), (1, 12, 64, 128)])
+    yield Operator("MatMul", [(1, 12, 197, 197), (1, 12, 197, 64)])
     yield Operator("MatMul", [(1, 128, 127)], [_weights(127, 61)])
     yield Operator("Gemm", [(1, 2048)], [_weights(1000, 2048), _weights(1000)], {"transB": 1})
     yield Operator("Einsum", [(1, 12, 128, 64), (1, 12, 128, 64)], attributes={"equation": "bhqd,bhkd->bhqk"})
