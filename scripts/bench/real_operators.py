@@ -82,10 +82,8 @@ class Operator:
         node = helper.make_node(self.kind, operands, outputs, **self.attributes)
         ends = [onnx.ValueInfoProto(name=name) for name in outputs]
         graph = helper.make_graph([node], "operator", inputs, ends, [item for item in constants if item.dims != [0]])
-        graph = onnx.shape_inference.infer_shapes(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        )
-        return graph
+        opset = helper.make_opsetid("", _OPSETS.get(self.kind, _OPSET))
+        return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[opset], ir_version=8))
 
 
 def _type(dtype: str) -> int:
@@ -106,6 +104,8 @@ _REDUCTIONS = (
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
     "ReduceProd",
 )
+_OPSET = 17
+_OPSETS = {"Mish": 18}  # where an operator is younger
 _POSITIVE = ("Log", "Sqrt", "Pow", "Reciprocal", "Mod")
 LEFT_OUT = np.zeros(0, np.float32)  # an optional input in the middle
 
