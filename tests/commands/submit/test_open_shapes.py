@@ -14,8 +14,7 @@ from onnx import TensorProto, helper
 
 from autotune.cli import _run
 from autotune.commands.submit.submit import batch_lines
-from autotune.storage.formats import OpenBatch
-from autotune.storage.formats import INPUTS_VERSION
+from autotune.storage.formats import INPUTS_VERSION, OpenBatch
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import Workspace
 
