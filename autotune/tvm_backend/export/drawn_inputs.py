@@ -15,6 +15,7 @@ import numpy.typing as npt
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.synthetic import picture, sound
 from autotune.tvm_backend.models.hints import NO_HINTS, Hints
+from autotune.tvm_backend.models.model import SOUND
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -25,7 +26,6 @@ _MIN_IMAGE = 8
 _MASK = "mask"
 _BYTE = 255
 _DEVIATIONS = 3  # of a normal distribution, from the middle of a range to its ends
-_SOUND_WORDS = ("audio", "pcm", "signal", "sound", "speech", "wav")
 _SHORTEST_SOUND = 256  # samples
 _SOUND_AT_LEAST = 4000  # samples, of an input whose name does not say so
 
@@ -101,5 +101,5 @@ def _is_sound(item: InputSpec, hints: Hints) -> bool:
     if len(item.shape) > 3 or longest < _SHORTEST_SOUND:
         return False
     alone = sum(size > 1 for size in item.shape) == 1
-    named = alone and any(word in item.name.lower() for word in _SOUND_WORDS)
+    named = alone and any(word in item.name.lower() for word in SOUND)
     return item.name in hints.sounds or named or (alone and longest >= _SOUND_AT_LEAST)

@@ -56,7 +56,7 @@ def test_what_is_no_image_is_normal(shape):
     assert array.min() < -1 and 0.8 < array.std() < 1.2
 
 
-@pytest.mark.parametrize(("name", "shape"), [("audio", (1, 512)), ("wav", (1, 1, 800)), ("input_1", (1, 43844, 1))])
+@pytest.mark.parametrize(("name", "shape"), [("audio", (1, 512)), ("wave", (1, 1, 800)), ("input_1", (1, 43844, 1))])
 def test_a_sound_is_seen_by_its_name_or_its_length(name, shape):
     array = one(InputSpec(name, shape, "float32")).ravel()
     assert np.abs(array).max() <= 1
