@@ -45,6 +45,7 @@ class ShapeBinding:
 # What decides whether a library is right: the runtime of the model; where that is far from itself, the same weights in
 # float32, or what the model chooses by; or nothing, on random inputs.
 VerifiedBy = Literal["runtime", "float32", "choices", "nothing"]
+INPUTS_VERSION = 2  # of random inputs, as new jobs draw them; 1 drew noise in place of pictures and sounds
 MAX_OWN_ERROR = 0.05  # of a model whose outputs can be verified: another runtime may be as far from its own
 
 
@@ -116,7 +117,8 @@ class JobSpec(JobOptions):
     the last bit. `verified_by` says for each of them what an export without inputs of the user is verified by, and
     `problem` why by nothing, where the runtime cannot run the model on random inputs. `state` is what the model keeps
     from run to run. `open_batches` are those that were taken as 1; its shapes say so as if that had been given.
-    `digest` is that of the files as submitted.
+    `digest` is that of the files as submitted. `inputs_version` says how random inputs are drawn, on which the job is
+    verified and timed.
     """
 
     FORMAT = ("autotune-job", 1)
@@ -149,6 +151,7 @@ class JobSpec(JobOptions):
     state: tuple[KeptValue, ...] = ()
     open_batches: tuple[OpenBatch, ...] = ()
     digest: ModelDigest | None = None
+    inputs_version: Annotated[int, whole_number(1)] = 1
     seal: str = ""
 
     @property

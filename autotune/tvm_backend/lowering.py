@@ -45,7 +45,9 @@ from autotune.tvm_backend.graph.permutations import sink_permutations
 from autotune.tvm_backend.graph.reshape import sink_reshapes
 from autotune.tvm_backend.graph.row_operators import name_layer_norms, replace_row_operators
 from autotune.tvm_backend.graph.run_order import order_kernels
+from autotune.tvm_backend.graph.running_sums import replace_running_sums
 from autotune.tvm_backend.graph.signals import signals_as_images
+from autotune.tvm_backend.graph.transposed_convolutions import split_phases
 from autotune.tvm_backend.graph.unread_pixels import drop_unread_pixels
 from autotune.tvm_backend.isa.choice import vector_registers
 from autotune.tvm_backend.operators.packed_weights import for_target
@@ -81,10 +83,12 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (not cpu, gpu_integers),  # as does this
         # Weights in blocks of vectors.
         (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
+        (cpu, replace_running_sums),
         *((True, item) for item in _dispatch(target)),  # operators for which the target has a library
         (True, DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
         (True, CanonicalizeBindings()),
         (True, fold_constants),
+        (cpu, split_phases),  # transposed convolutions become convolutions of as many pixels as there are
         (cpu, signals_as_images),  # a convolution over a signal is one over an image of height one
         (True, read_rows),  # a product with a one-hot encoding becomes a gather
         (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.options import InputSpec
 from autotune.tvm_backend.export import runners
-from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.timing.comparison import Runtime
 from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
 from autotune.tvm_backend.models.hints import onnx_hints
@@ -53,7 +53,7 @@ class Export:
 
     def arrays(self) -> runners.Arrays:
         """Return a value for each input, the same every time."""
-        return draw(self.inputs, _SEED, onnx_hints(parse_file(self.model)).vocabularies)
+        return draw(self.inputs, _SEED, onnx_hints(parse_file(self.model)))
 
     @property
     def library(self) -> Runtime:

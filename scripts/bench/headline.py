@@ -32,7 +32,7 @@ from bench_inference import compared
 
 from autotune.commands.submit.words import parse_inputs
 from autotune.machine.hardware import cpu_flags, cpu_model
-from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.timing.comparison import RuntimeTimes, ratios
 from autotune.tvm_backend.export.writing.files import REPORT
 from autotune.tvm_backend.models.hints import onnx_hints
@@ -115,7 +115,7 @@ def calibration(model: Path, words: Sequence[str]) -> Path:
     path = model.with_suffix(".npz")
     proto = parse_file(model)
     inputs = resolve_inputs(model, proto, {name: given[0] for name, given in parse_inputs(words).items()})
-    drawn = [draw(inputs, seed, onnx_hints(proto).vocabularies) for seed in range(_CALIBRATION_SAMPLES)]
+    drawn = [draw(inputs, seed, onnx_hints(proto)) for seed in range(_CALIBRATION_SAMPLES)]
     np.savez(
         path,
         **{item.name: np.concatenate(samples) for item, samples in zip(inputs, zip(*drawn, strict=True), strict=True)},

@@ -38,7 +38,8 @@ from autotune.commands.submit.words import parse_inputs, parse_values
 from autotune.errors import one_line
 from autotune.plans.plan import Memory
 from autotune.tvm_backend.export.describe import memory_of
-from autotune.tvm_backend.export.inputs import SEED, draw
+from autotune.tvm_backend.export.drawn_inputs import draw
+from autotune.tvm_backend.export.inputs import SEED
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.hints import onnx_hints
@@ -138,7 +139,7 @@ def row(item: Source) -> Row:
     values = parse_values(item.values)
     overrides = {name: shapes[0] for name, shapes in parse_inputs(item.inputs).items()}
     model = read_model(item.path, overrides, values=values)
-    arrays = draw(model.inputs, SEED, onnx_hints(parse_file(item.path)).vocabularies)
+    arrays = draw(model.inputs, SEED, onnx_hints(parse_file(item.path)))
     feed = {spec.name: array for spec, array in zip(model.inputs, arrays, strict=True)}
     theirs = profile(item.path, feed, values, THREADS)
     return Row(item.name, item.bytes, ours(model), most_alive(theirs.execution), theirs.requested)

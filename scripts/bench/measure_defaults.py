@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """How fast are kernels without a trial, beside ONNX Runtime, for each operator at sizes that networks have?
 
-    python scripts/bench/measure_defaults.py                      # all, some twenty minutes on two CPUs
+    python scripts/bench/measure_defaults.py                      # all, some six minutes on two CPUs
     python scripts/bench/measure_defaults.py Softmax "ReduceMax"  # those whose names begin so
 
 An operator is imported as `submit` does, and compiled as `export` does where no task has a trial. It is timed beside

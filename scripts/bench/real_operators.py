@@ -82,10 +82,8 @@ class Operator:
         node = helper.make_node(self.kind, operands, outputs, **self.attributes)
         ends = [onnx.ValueInfoProto(name=name) for name in outputs]
         graph = helper.make_graph([node], "operator", inputs, ends, [item for item in constants if item.dims != [0]])
-        graph = onnx.shape_inference.infer_shapes(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        )
-        return graph
+        opset = helper.make_opsetid("", _OPSETS.get(self.kind, _OPSET))
+        return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[opset], ir_version=8))
 
 
 def _type(dtype: str) -> int:
@@ -106,6 +104,8 @@ _REDUCTIONS = (
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
     "ReduceProd",
 )
+_OPSET = 17
+_OPSETS = {"Mish": 18}  # where an operator is younger
 _POSITIVE = ("Log", "Sqrt", "Pow", "Reciprocal", "Mod")
 LEFT_OUT = np.zeros(0, np.float32)  # an optional input in the middle
 
@@ -243,6 +243,7 @@ def _products() -> Iterator[Operator]:
     yield Operator("MatMul", [TOKENS], [_weights(768, 3072)])
     yield Operator("MatMul", [(1, 1, 576)], [_weights(576, 49152)])
     yield Operator("MatMul", [(1, 12, 128, 64), (1, 12, 64, 128)])
+    yield Operator("MatMul", [(1, 12, 197, 197), (1, 12, 197, 64)])
     yield Operator("MatMul", [(1, 128, 127)], [_weights(127, 61)])
     yield Operator("Gemm", [(1, 2048)], [_weights(1000, 2048), _weights(1000)], {"transB": 1})
     yield Operator("Einsum", [(1, 12, 128, 64), (1, 12, 128, 64)], attributes={"equation": "bhqd,bhkd->bhqk"})

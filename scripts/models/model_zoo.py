@@ -113,7 +113,7 @@ def run(model: Listed, options: argparse.Namespace) -> Row:
 def _way(options: argparse.Namespace) -> Callable[[Listed, Path, argparse.Namespace], dict[str, Any]]:
     if options.import_only:
         return _import
-    return _tune_quickly if options.quick else _tune
+    return _tune_quickly if options.quick else tune
 
 
 def _import(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -122,7 +122,8 @@ def _import(model: Listed, path: Path, options: argparse.Namespace) -> dict[str,
     return {"tasks": len(preview["tasks"])}
 
 
-def _tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+def tune(model: Listed, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Submit the file of a model, tune it, and export it, in a workspace of its own."""
     trials = options.trials and options.trials * max(_import(model, path, options)["tasks"], 1)
     workspace = _workspace(model, options.folder)
     submitted = _submit(model, path, workspace, trials)

@@ -25,7 +25,7 @@ from autotune.processes.messages import ImportAnswer
 from autotune.stages import choose, compile
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
-from autotune.storage.formats import Control, JobSpec, LastId, StageFile, TaskSpec
+from autotune.storage.formats import INPUTS_VERSION, Control, JobSpec, LastId, StageFile, TaskSpec
 from autotune.storage.job_files import make_folder, seal_of
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
@@ -291,6 +291,7 @@ def _spec(
         state=imported.state,
         open_batches=imported.open_batches,
         digest=submission.digest or imported.digest,
+        inputs_version=INPUTS_VERSION,
         seal=seal_of(options.on_end, imported.tasks),
     )
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from autotune.errors import BadInput, VerificationError, one_line
 from autotune.options import InputSpec
 from autotune.storage.formats import Entry
+from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.loaded import pick_entry
 from autotune.tvm_backend.export.submitted import Submitted
 from autotune.tvm_backend.models import arrays_file
@@ -22,10 +23,6 @@ from autotune.tvm_backend.models.arrays_file import ArraysFile, Header, NotPlain
 Arrays = list[npt.NDArray[Any]]
 
 SEED = 2026  # of random inputs
-_INTEGER_BOUND = 16  # for integers of unknown use; most tables that a model looks up have more rows
-_CHANNELS = (1, 3, 4)
-_MIN_IMAGE = 8
-_MASK = "mask"
 
 
 @dataclass(frozen=True)
@@ -58,45 +55,8 @@ def verification_inputs(
         BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
     hints = model.hints()
-    arrays = model.consistent(draw(inputs, seed, hints.vocabularies)) if file is None else load(file, inputs)
+    arrays = load(file, inputs) if file else model.consistent(draw(inputs, seed, hints, model.inputs_version))
     return VerificationInputs(arrays, hints.probabilities, hints.rows)
-
-
-def draw(inputs: Sequence[InputSpec], seed: int, rows: Mapping[str, int] | None = None) -> Arrays:
-    """Draw random inputs.
-
-    Images are uniform in 0..1. Other floats have a standard normal distribution. Indices lie within their table.
-    Masks are all ones.
-
-    Args:
-        inputs: The inputs to draw.
-        seed: The seed of the random numbers.
-        rows: For inputs that are indices, the number of rows of the table, by the name of the input.
-
-    Returns:
-        An array for each input, in the same order.
-    """
-    rng = np.random.default_rng(seed)
-    return [_drawn(rng, item, (rows or {}).get(item.name)) for item in inputs]
-
-
-def _drawn(rng: np.random.Generator, item: InputSpec, rows: int | None) -> npt.NDArray[Any]:
-    kind = np.dtype(item.dtype).kind
-    if _MASK in item.name.lower():
-        return np.ones(item.shape, item.dtype)
-    if kind == "f" and _is_image(item.shape):
-        return rng.random(item.shape).astype(item.dtype)
-    if kind == "f":
-        return np.asarray(rng.standard_normal(item.shape)).astype(item.dtype)
-    bound = 2 if kind == "b" else rows or _INTEGER_BOUND
-    return np.asarray(rng.integers(0, bound, item.shape)).astype(item.dtype)
-
-
-def _is_image(shape: tuple[int, ...]) -> bool:
-    if len(shape) != 4:
-        return False
-    first = shape[1] in _CHANNELS and min(shape[2:]) >= _MIN_IMAGE
-    return first or (shape[3] in _CHANNELS and min(shape[1:3]) >= _MIN_IMAGE)
 
 
 def load(file: Path, inputs: Sequence[InputSpec]) -> Arrays:

@@ -15,7 +15,7 @@ from autotune import devices
 from autotune.devices import Device
 from autotune.options import Activations, Constant
 from autotune.processes.messages import ExportRequest
-from autotune.storage.formats import Entry, JobSpec
+from autotune.storage.formats import INPUTS_VERSION, Entry, JobSpec
 from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
@@ -52,10 +52,12 @@ class Submitted(Protocol):
         file: The copy of the model.
         kept: The inputs that the compiled model changes in place, and that it is handed again as they are.
         is_usual: Whether users have its runtime: the time of another, and how far it is from itself, say nothing.
+        inputs_version: By which version of `drawn_inputs` its random inputs are drawn.
     """
 
     kept: tuple[str, ...] = ()
     is_usual: bool = True
+    inputs_version: int = INPUTS_VERSION
     runtime: str
     title: str
     file: Path
@@ -268,7 +270,10 @@ class GgufModel(Submitted):
 
 def submitted(paths: JobPaths, spec: JobSpec) -> list[Submitted]:
     """Return the model of a job at each of its sets of shapes."""
-    return models_of(paths, spec.all_entries, spec.values, spec.activations)
+    models = models_of(paths, spec.all_entries, spec.values, spec.activations)
+    for model in models:
+        model.inputs_version = spec.inputs_version
+    return models
 
 
 def models_of(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autotune.tvm_backend.models.onnx.input_values import InputValues
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
 from autotune.tvm_backend.models.pytorch.checked import output_names
 from autotune.tvm_backend.models.tflite.flatbuffer import Flatbuffer, Operator
@@ -21,11 +22,18 @@ class Hints:
             name of the input.
         rows: The same for inputs all of whose elements are indices, each of them into that table.
         probabilities: For each output, whether it is the result of a sigmoid or a softmax.
+        ranges: The least and the largest value of inputs for which the model says so, by the name of the input.
+        sounds: The names of the inputs that are samples of a sound.
     """
 
     vocabularies: Mapping[str, int]
     rows: Mapping[str, int]
     probabilities: tuple[bool, ...]
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    sounds: frozenset[str] = frozenset()
+
+
+NO_HINTS = Hints({}, {}, ())
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,9 @@ def onnx_hints(proto: ModelProto) -> Hints:
     inputs = {item.name for item in graph.input} - {item.name for item in graph.initializer}
     steps = [_Step(node.op_type, next(iter(node.input), None), node.output) for node in graph.node]
     outputs = [item.name for item in graph.output]
-    return _hints(_ONNX, {name: name for name in inputs}, steps, list(_onnx_lookups(proto)), outputs)
+    hints = _hints(_ONNX, {name: name for name in inputs}, steps, list(_onnx_lookups(proto)), outputs)
+    values = InputValues(proto)
+    return replace(hints, ranges=values.ranges, sounds=values.sounds)
 
 
 def _onnx_lookups(proto: ModelProto) -> Iterator[_Lookup]:

@@ -30,8 +30,8 @@ _BY_NAME = (
     (("sample",), 16_000),
     (("seq", "len", "token", "time", "frame"), 128),
 )
-_SOUND = ("wave", "audio", "pcm", "speech")  # what an input is called that takes samples: a second at 16 kHz
-_SECOND = 16_000
+SOUND = ("wav", "audio", "pcm", "speech")  # what an input is called that takes samples
+_SECOND = 16_000  # of samples, at 16 kHz
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, in
 
 
 def _size(dtype: str, dims: tuple[int | str, ...], axis: int, input_name: str) -> int:
-    is_sound = dtype.startswith(_FLOATS) and any(word in input_name for word in _SOUND)
+    is_sound = dtype.startswith(_FLOATS) and any(word in input_name for word in SOUND)
     if is_sound and len(dims) <= 2 and axis == len(dims) - 1:
         return _SECOND
     name = str(dims[axis]).lower()

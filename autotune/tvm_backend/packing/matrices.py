@@ -15,7 +15,8 @@ from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
 _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
 _CHOICES: tuple[Algorithm, ...] = ("packed", "plain")
-_MIN_PADDED = 8  # chunks that a matrix must have for the last one to be padded
+_MIN_PADDED = 8  # chunks that a matrix must have for the last one to be padded for a single row, too
+_FEW = 8  # rows, and columns
 
 
 def pack_products(mod: IRModule, plan: Plan = NOTHING) -> IRModule:
@@ -23,7 +24,7 @@ def pack_products(mod: IRModule, plan: Plan = NOTHING) -> IRModule:
 
     A matrix (K, N) packed with a block b is (ceil(N / b), K, b): column n is in chunk n // b, lane n % b. Where rows
     of a plain matrix are far apart, every row that a tile reads is a page and a cache line of its own. Zeros fill the
-    last chunk of a wide matrix, such as that of a vocabulary, and a slice drops their products.
+    last chunk of a wide matrix, such as that of a vocabulary, or one of several rows, and a slice drops their products.
 
     Args:
         mod: A module before LegalizeOps, its constants folded; parameters of layers are relax constants.
@@ -62,7 +63,8 @@ class _WeightPacker(PlainRewriter):
         if not _is_product(value):
             return None
         operator = operator_of(self._var)
-        block = _block(static_shape(value)[-1])
+        *rows, columns = static_shape(value)
+        block = _block(prod(rows), columns)
         wanted = self._wanted.get(operator, "packed" if block else "plain")
         if wanted not in ("packed", "plain"):
             raise self._plan.refusal(operator, f"{wanted} is for convolutions; a product is packed or plain")
@@ -83,10 +85,17 @@ class _WeightPacker(PlainRewriter):
         return relax.op.strided_slice(self.builder.emit(result), axes=[len(rows)], begin=[0], end=[columns])
 
 
-def _block(columns: int) -> int:
-    """The block for so many columns; 0 where they would leave too much of the last chunk empty."""
+def _block(rows: int, columns: int) -> int:
+    """The block for a product of so many rows and columns; 0 where a plain matrix is read as fast.
+
+    Vectors do not fit into odd columns. Padded to whole ones, a matrix is read several times faster, if it is read for
+    more than a few rows.
+    """
     exact = next((block for block in _BLOCKS if columns % block == 0), 0)
-    return exact or (_BLOCKS[0] if columns >= _MIN_PADDED * _BLOCKS[0] else 0)
+    if exact or columns >= _MIN_PADDED * _BLOCKS[0]:
+        return exact or _BLOCKS[0]
+    is_padded = rows >= _FEW and columns > _FEW
+    return min(_BLOCKS, key=lambda block: -(-columns // block) * block) if is_padded else 0
 
 
 def _is_product(value: Expr) -> bool:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from autotune.cli import _run
 from autotune.commands.submit.submit import batch_lines
-from autotune.storage.formats import OpenBatch
+from autotune.storage.formats import INPUTS_VERSION, OpenBatch
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import Workspace
 
@@ -62,6 +62,7 @@ def test_an_open_batch_is_kept_in_the_spec_as_1(workspace: Workspace, capsys: py
     spec = read_spec(workspace.job_list()[0])
     assert [item.shape for item in spec.inputs] == [(1, 3, 8)]
     assert spec.open_batches == (BATCH,)
+    assert spec.inputs_version == INPUTS_VERSION
 
 
 def test_a_batch_that_is_open_beside_several_sizes_is_asked_for_as_if_it_had_been_given(workspace: Workspace) -> None:

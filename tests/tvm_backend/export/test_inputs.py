@@ -14,52 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.errors import BadInput, VerificationError
 from autotune.options import InputSpec
 from autotune.storage.formats import Entry
-from autotune.tvm_backend.export.inputs import check_reference, draw, files_of_entries, load
+from autotune.tvm_backend.export.inputs import check_reference, files_of_entries, load
 from autotune.tvm_backend.export.timing.accuracy import largest_error
 from autotune.tvm_backend.models.hints import onnx_hints
 
 IDS = InputSpec("ids", (4, 64), "int64")
-
-
-def one(item, rows=None):
-    return draw([item], 1, rows)[0]
-
-
-@pytest.mark.parametrize("shape", [(1, 3, 32, 32), (2, 1, 28, 28), (1, 224, 224, 3)])
-def test_an_image_is_within_0_and_1(shape):
-    array = one(InputSpec("x", shape, "float32"))
-    assert array.dtype == np.float32 and array.shape == shape
-    assert 0 <= array.min() < 0.1 and 0.9 < array.max() <= 1
-
-
-@pytest.mark.parametrize("shape", [(1, 128, 64), (1, 16, 32, 32), (400,), (1, 3, 4, 4)])
-def test_what_is_no_image_is_normal(shape):
-    assert one(InputSpec("x", shape, "float32")).min() < 0
-
-
-def test_a_scalar_is_an_array_without_dimensions():
-    assert one(InputSpec("x", (), "float32")).shape == ()
-
-
-def test_an_index_is_within_its_table_and_uses_it():
-    assert set(np.unique(one(IDS, {"ids": 2}))) == {0, 1}
-    assert one(IDS, {"ids": 30_000}).max() > 10_000
-
-
-def test_an_integer_of_unknown_use_is_small():
-    assert 8 < one(IDS).max() < 16
-
-
-@pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
-def test_a_mask_lets_everything_through(dtype):
-    array = one(InputSpec("attention_mask", (1, 8), dtype))
-    assert array.dtype == dtype and (array == 1).all()
-
-
-def test_the_same_seed_draws_the_same():
-    inputs = [IDS, InputSpec("x", (1, 3, 32, 32), "float32")]
-    assert all(np.array_equal(a, b) for a, b in zip(draw(inputs, 3), draw(inputs, 3), strict=True))
-    assert not np.array_equal(draw(inputs, 3)[0], draw(inputs, 4)[0])
 
 
 def embedding(nodes):

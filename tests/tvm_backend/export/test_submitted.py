@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,19 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.tvm_backend.export.submitted import with_moved_constants
+from autotune.storage import formats
+from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export.submitted import submitted, with_moved_constants
 
 W = np.linspace(-2, 2, 64, dtype=np.float32)
+
+
+@pytest.mark.parametrize(("spec", "version"), [({}, 1), ({"inputs_version": 2}, 2)])
+def test_a_job_draws_its_inputs_as_it_did_when_it_was_submitted(
+    make_job: Callable[..., JobPaths], spec: dict[str, int], version: int
+) -> None:
+    paths = make_job(**spec)
+    assert [model.inputs_version for model in submitted(paths, formats.read(formats.JobSpec, paths.spec))] == [version]
 
 
 def model(kind: str) -> Any:

@@ -156,3 +156,20 @@ def test_a_batch_that_was_given_is_not_taken_as_1():
     free = [OpenInput("x", "float32", ("N", 3, 32, 32))]
     assert open_batches(free, {}, {"N": 8}) == ()
     assert open_batches(free, {}, {}) == (OpenBatch("x", "N", (1, 3, 32, 32)),)
+
+
+@pytest.mark.parametrize(
+    ("written", "advised"),
+    [
+        ("[320, 416]", "x=1x3x320x416"),
+        ("640", "x=1x3x640x640"),
+        ("[]", "x=1x3x224x224"),
+        ("none", "x=1x3x224x224"),
+    ],
+)
+def test_the_size_that_an_exporter_wrote_is_advised(written, advised):
+    proto = model(IMAGE)
+    helper.set_model_props(proto, {"imgsz": written, "task": "detect"})
+    with pytest.raises(OpenShapes) as caught:
+        resolve_inputs(PATH, proto, {})
+    assert caught.value.advised == (advised,)

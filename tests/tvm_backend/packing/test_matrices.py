@@ -39,11 +39,12 @@ def test_a_residual_is_added_to_the_packed_result(packed, const):
 def test_columns_that_fill_a_vector_are_packed_in_those_and_few_others_stay_plain(packed, const):
     assert packed(lambda _, x: _OP.matmul(x, const(24, 40)), (5, 24)) == ["packed_matmul", "reshape"]
     assert packed(lambda _, x: _OP.matmul(x, const(24, 33)), (5, 24)) == ["matmul"]
+    assert packed(lambda _, x: _OP.matmul(x, const(24, 5)), (9, 24)) == ["matmul"]
 
 
-@pytest.mark.parametrize("columns", (129, 257))
-def test_many_columns_are_filled_up_to_whole_vectors(packed, const, columns):
-    made = packed(lambda _, x: _OP.matmul(x, const(24, columns)), (2, 5, 24))
+@pytest.mark.parametrize(("rows", "columns"), ((5, 129), (5, 257), (9, 33), (9, 61)))
+def test_many_columns_or_rows_are_filled_up_to_whole_vectors(packed, const, rows, columns):
+    made = packed(lambda _, x: _OP.matmul(x, const(24, columns)), (rows, 24))
     assert made == ["packed_matmul", "reshape", "strided_slice"]
 
 

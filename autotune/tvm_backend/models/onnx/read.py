@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfin
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
 from autotune.tvm_backend.types import GraphProto, IRModule, ModelProto, TensorProto, ValueInfoProto
+
+_IMAGE_RANK = 4
 
 
 def read_model(
@@ -206,7 +209,19 @@ def resolve_inputs(
 ) -> tuple[InputSpec, ...]:
     """The inputs in the order of the graph, every dimension known. Arguments and errors are those of `resolve`."""
     free = _open_inputs(path, proto)
-    return resolve(path, free, overrides, dims or {}, open_batches(free, overrides, dims or {}))
+    batches = open_batches(free, overrides, dims or {})
+    return resolve(path, free, overrides, dims or {}, batches, _image_sizes(proto, free))
+
+
+def _image_sizes(proto: ModelProto, free: list[OpenInput]) -> dict[str, int]:
+    """The height and the width of open images, as exporters of Ultralytics write them: `imgsz` is `[320, 320]`."""
+    written = next((item.value for item in proto.metadata_props if item.key == "imgsz"), "")
+    sizes = [int(number) for number in re.findall(r"\d+", written)]
+    images = [item.dims[2:] for item in free if item.dims is not None and len(item.dims) == _IMAGE_RANK]
+    if not sizes or len(images) != 1:
+        return {}
+    named = zip(images[0], (sizes[0], sizes[-1]), strict=True)
+    return {dim: size for dim, size in named if isinstance(dim, str) and dim and size}
 
 
 def _open_inputs(path: Path, proto: ModelProto) -> list[OpenInput]:

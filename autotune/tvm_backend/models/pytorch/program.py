@@ -94,8 +94,11 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
         from tvm.relax.frontend.torch import from_exported_program
 
         from autotune.tvm_backend.graph.constants import drop_empty_parts
+        from autotune.tvm_backend.models.pytorch.divisions import CONVERTERS
 
-        module = drop_empty_parts(from_exported_program(load_program(path), unwrap_unit_return_tuple=True))
+        program = load_program(path)
+        options = {"unwrap_unit_return_tuple": True, "custom_convert_map": dict(CONVERTERS)}
+        module = drop_empty_parts(from_exported_program(program, **options))
     return Model(module, inputs, outputs)
 
 

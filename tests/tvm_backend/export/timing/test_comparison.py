@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.errors import WorkerError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import compile_tuned
-from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing import comparison as room
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.errors import WorkerError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import JobModel, compile_tuned
-from autotune.tvm_backend.export.inputs import draw
+from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.timing import runtime_process, timed_process
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess

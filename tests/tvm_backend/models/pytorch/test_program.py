@@ -82,6 +82,20 @@ def test_a_network_with_batch_normalisation(torch: Any, tmp_path: Path, random: 
     agree(tmp_path / "network.pt2", random(1, 3, 8, 8))
 
 
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_a_division_that_rounds(torch: Any, tmp_path: Path, random: Callable[..., Any], mode: str) -> None:
+    class Halves(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            wide = 16 * x - 8
+            whole = wide.to(torch.int64)
+            divided = [(wide, 2), (whole, 2), (wide, whole + 9)]
+            return tuple(torch.div(*both, rounding_mode=mode) for both in divided)
+
+    path = tmp_path / "halves.pt2"
+    torch.export.save(torch.export.export(Halves(), (torch.rand(3, 5),)), path)
+    agree(path, random(3, 5))
+
+
 def test_an_encoder_layer(torch: Any, tmp_path: Path, random: Callable[..., Any]) -> None:
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu").eval()
     torch.export.save(torch.export.export(layer, (torch.rand(1, 5, 16),)), tmp_path / "layer.pt2")
