@@ -38,7 +38,7 @@ class Written:
 def perceptron(relax: Any, builder: Any, x: Any) -> Any:
     """Two layers, and the exponential of the first one, which is computed in parallel."""
     draw = np.random.default_rng(1).standard_normal
-    first, second = (relax.const(draw(shape).astype("float32") / 6) for shape in ((32, 64), (64, 10)))
+    first, second = (relax.const(draw(shape).astype("float32") / 6) for shape in ((32, 64), (64, 16)))
     hidden = builder.emit(relax.op.nn.relu(builder.emit(relax.op.matmul(x, first))))
     return relax.Tuple([builder.emit(relax.op.matmul(hidden, second)), builder.emit(relax.op.exp(hidden))])
 
