@@ -142,8 +142,8 @@ def transform_weight(weight: Array, block_in: int, block_out: int, tile: int = T
 
 def _transformed(matrix: Array, values: Array, axis: int) -> Array:
     """Multiply a small matrix with an axis of an array, in an order of sums that no library and no CPU changes."""
-    parts = np.moveaxis(values, axis, 0)
-    terms = ([factor * part for factor, part in zip(row, parts, strict=True) if factor] for row in matrix)
+    slices = np.moveaxis(values, axis, 0)
+    terms = ([factor * part for factor, part in zip(row, slices, strict=True) if factor] for row in matrix)
     return np.stack([reduce(np.add, row) for row in terms], axis)
 
 

@@ -48,6 +48,7 @@ def violations(trace: Iterable[dict[str, Any]]) -> list[str]:
     for entry in trace:
         role, call, phase, kind = entry["site"].split(" ", 3)
         if call in ("tell", "exit"):
+            disk.followed.pop(entry["pid"], None)  # the process may run another stage now
             disk.told(entry["pid"], f"{role} {'ended' if call == 'exit' else 'told another process'}")
         elif phase == "after" or entry.get("unseen"):
             disk.did(role, call, kind, entry)
