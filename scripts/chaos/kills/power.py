@@ -32,6 +32,7 @@ _MAY_BE_LOST = re.compile(
     r"|/stages/\.t\d+-r\d+\.now$"
 )
 _STAGE_FILE = re.compile(r"/stages/t\d+-r\d+\.json$")
+_LEASE = re.compile(r"/locks/[^/]*\.lock$")
 _TUNING_LOG = re.compile(r"/logs/tuning/.*\.jsonl$")
 
 
@@ -48,7 +49,6 @@ def violations(trace: Iterable[dict[str, Any]]) -> list[str]:
     for entry in trace:
         role, call, phase, kind = entry["site"].split(" ", 3)
         if call in ("tell", "exit"):
-            disk.followed.pop(entry["pid"], None)  # the process may run another stage now
             disk.told(entry["pid"], f"{role} {'ended' if call == 'exit' else 'told another process'}")
         elif phase == "after" or entry.get("unseen"):
             disk.did(role, call, kind, entry)
@@ -91,6 +91,8 @@ class _Disk:
             self._removed(path, pid)
         elif call == "flock" and entry.get("unlock"):
             self.told(pid, f"{role} let go of a lock")
+        elif call == "flock" and _LEASE.search(path):  # a process may run several stages, and each begins with its leases
+            self.followed.pop(pid, None)
 
     def _opened(self, role: str, kind: str, path: str, pid: int, entry: dict[str, Any]) -> None:
         if entry.get("new"):
