@@ -91,7 +91,7 @@ class _Disk:
             self._removed(path, pid)
         elif call == "flock" and entry.get("unlock"):
             self.told(pid, f"{role} let go of a lock")
-        elif call == "flock" and _LEASE.search(path):  # a process may run several stages, and each begins with its leases
+        elif call == "flock" and _LEASE.search(path):  # a process may run several stages, which begin with leases
             self.followed.pop(pid, None)
 
     def _opened(self, role: str, kind: str, path: str, pid: int, entry: dict[str, Any]) -> None:
