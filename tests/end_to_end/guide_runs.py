@@ -92,7 +92,7 @@ GUIDES = (
             "autotune daemon uninstall cron": "{} || test $? = 2",  # where nothing was installed
             "autotune wait": "autotune clean --finished; autotune submit resnet18.onnx --trials 2;"
             " autotune daemon start; {}; autotune daemon stop",
-            "job=$(autotune submit": 'job=$(autotune submit resnet18.onnx --trials 2 --quiet); test "$job" = 6',
+            "job=$(autotune submit": 'job=$(autotune submit resnet18.onnx --trials 2 --quiet); test "$job" = 7',
         },
         elsewhere={"autotune export resnet18": _AS_USUAL, "python lib/run.py": _AS_USUAL},
         slow=True,
