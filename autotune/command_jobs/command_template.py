@@ -50,7 +50,7 @@ _QUOTES = str.maketrans("", "", "\\'\"")
 _COMPUTES = re.compile(r"\(\(|\$\[|\[\[|\b(eval|let|declare|typeset)\b")
 # A placeholder where a shell expects a program.
 _CHOSEN_PROGRAM = re.compile(r"(^|[;&|(\n`])\s*[^\s;&|]*\{")
-_LONGEST = 16_384  # characters of a command
+_MAX_COMMAND_LENGTH = 16_384  # characters of a command
 _SHOWN = 40  # characters of what is refused
 
 
@@ -75,9 +75,9 @@ class Command:
         """
         if shell and not isinstance(written, str):
             raise InvalidData("shell = true is for a command that is text; a list is run without a shell")
-        if sum(map(len, written)) > _LONGEST:
+        if sum(map(len, written)) > _MAX_COMMAND_LENGTH:
             raise InvalidData(
-                f"a command has more than {_LONGEST} characters; put it into a script, as one of the files"
+                f"a command has more than {_MAX_COMMAND_LENGTH} characters; put it into a script, as one of the files"
             )
         command = cls((written,) if shell and isinstance(written, str) else _words(written), shell)
         if not command.words or not command.words[0].strip():

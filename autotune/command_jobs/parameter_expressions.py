@@ -23,7 +23,7 @@ __all__ = ["Expression", "parsed"]
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
-_LONGEST = 4096
+_MAX_LENGTH = 4096
 _LARGEST = 2.0**62
 _MAX_EXPONENT = 64
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -132,8 +132,8 @@ def parsed(text: str) -> ast.expr:
     Raises:
         InvalidData: It is none, or too long.
     """
-    if len(text) > _LONGEST:
-        raise InvalidData(f"{text[:60]!r}... has more than {_LONGEST} characters")
+    if len(text) > _MAX_LENGTH:
+        raise InvalidData(f"{text[:60]!r}... has more than {_MAX_LENGTH} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as of `1 is 1`, which is refused by name

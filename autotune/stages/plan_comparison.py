@@ -22,7 +22,7 @@ from autotune.storage.exploration_files import plan_as_submitted, read_choice, w
 SUBMITTED = "submitted"
 BESIDE = "beside"
 # What part of the time with the plan as submitted the whole model may take with another plan, for that to be kept.
-_MOST = 0.99
+_MAX_RATIO = 0.99
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def _decided(stage: Stage, choice: Choice, chosen: Path, others: Mapping[str, Pa
     files = {name: file for name, file in all_files.items() if file != reference}
     shares = stage.bench.compare_models(list(files.values()), reference)
     ratio = {name: round(statistics.median(turns), 4) for name, turns in zip(files, shares, strict=True)}
-    best = min(ratio, key=lambda name: ratio[name] / (_MOST if name == BESIDE else 1.0))
-    if ratio[best] > _MOST:
+    best = min(ratio, key=lambda name: ratio[name] / (_MAX_RATIO if name == BESIDE else 1.0))
+    if ratio[best] > _MAX_RATIO:
         return replace(_returned(choice, plan_as_submitted(stage.paths)), ratio=ratio[best])
     plan = choice.beside if best == BESIDE and choice.beside else choice.plan
     return replace(choice, plan=plan, ratio=ratio[best])

@@ -52,6 +52,9 @@ _MODULES: dict[str, str] = {
     "plan": "autotune.tvm_backend.export.process",
 }
 _REASON_LENGTH = 500
+# An import copies weights many times, and on a virtual machine the first touch of each small page takes microseconds.
+_TUNABLES = "GLIBC_TUNABLES"
+_HUGE_PAGES = "glibc.malloc.hugetlb=1"  # where the system allows them (madvise); other C libraries ignore it
 
 
 def import_model(
@@ -166,8 +169,13 @@ def _spawn(work: Work, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
-        env={**os.environ, **SINGLE_THREADED, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        env={**_allocation(work), **os.environ, **SINGLE_THREADED, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     )
+
+
+def _allocation(work: Work) -> dict[str, str]:
+    """Return what tells the C library how a process allocates memory, unless the user has told it already."""
+    return {_TUNABLES: _HUGE_PAGES} if work == "import" else {}
 
 
 def _converse(
@@ -248,6 +256,8 @@ def failure_of(work: str, error: Exception) -> WorkFailed:
 
 def main() -> None:
     die_with_parent(int(sys.argv[2]))
+    if os.environ.get(_TUNABLES) == _HUGE_PAGES:
+        del os.environ[_TUNABLES]  # what it starts, such as a command of the user's, allocates as ever
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not get between the answers
     serve(sys.argv[1], 0, answers)

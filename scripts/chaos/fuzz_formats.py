@@ -35,7 +35,7 @@ from autotune.workers import oneshot
 _CPU_S = 2
 _WALL_S = 300  # for a batch, on a busy machine
 _BATCH = 100  # mutants of a child
-_LONGEST = 1010  # characters of a line for users
+_MAX_LENGTH = 1010  # characters of a line for users
 _MORE_BYTES = 200 << 20
 _BAD = ("ran", "traceback", "unclear", "slow", "large")
 _RUNS = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pickle.find_class", "socket.connect")
@@ -149,7 +149,7 @@ def _verdict(path: Path, shapes: ShapeBinding) -> tuple[str, str]:
         imported(path, shapes)
     except AutotuneError as error:
         text = oneshot.failure_of("import", error).message
-        unclear = len(text.splitlines()) != 1 or len(text) > _LONGEST
+        unclear = len(text.splitlines()) != 1 or len(text) > _MAX_LENGTH
         return ("memory" if ran_out_of_memory(error) else "unclear" if unclear else "refused"), text
     except Exception as error:
         return ("memory" if ran_out_of_memory(error) else "traceback"), f"{type(error).__name__}: {error}"

@@ -118,6 +118,7 @@ def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compile
     assert "loading TVM" in steps and fourth[Path("model.so")] == first[Path("model.so")]
 
 
+@pytest.mark.slow
 def test_a_library_is_made_for_the_number_of_threads_on_which_it_is_fastest(tuned, tmp_path):
     report = json.loads(
         User(tuned.root).ok("export", "last", "--threads", "auto", "--output", tmp_path / "out", "--json")

@@ -15,7 +15,7 @@ from typing import Any
 from autotune.storage.formats import Trial
 
 # So many knobs of a task are shown, unless they explain less than this.
-_MOST = 5
+_MAX_KNOBS = 5
 _MIN_IMPORTANCE = 0.01
 # With fewer trials than this, chance looks like importance.
 _MIN_TRIALS = 16
@@ -51,7 +51,7 @@ class KnobValues:
 
 def shown(ranked: Sequence[KnobImportance]) -> tuple[KnobImportance, ...]:
     """Return those of a task's knobs that matter."""
-    return tuple(knob for knob in ranked[:_MOST] if knob.importance >= _MIN_IMPORTANCE)
+    return tuple(knob for knob in ranked[:_MAX_KNOBS] if knob.importance >= _MIN_IMPORTANCE)
 
 
 def values(trials: Sequence[Trial], names: Sequence[str]) -> tuple[KnobValues, ...]:

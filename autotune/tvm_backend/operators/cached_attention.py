@@ -28,7 +28,7 @@ from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
 _MAX_TILE = 4  # rows of queries that share what is loaded
 _PARTIAL_SUMS = 4  # of a score, which do not wait for each other
-_LEAST = -3.0e38
+_MIN_SCORE = -3.0e38
 Store = Callable[[PrimExpr, PrimExpr], None]  # writes the element of an index
 
 
@@ -199,7 +199,7 @@ class _Gatherer:
         largest = [vector() for _ in range(self.tile)]
         for buffer in largest:
             with T.vectorized(0, LANES) as lane:
-                T.buffer_store(buffer, tirx.const(_LEAST, "float32"), [lane])
+                T.buffer_store(buffer, tirx.const(_MIN_SCORE, "float32"), [lane])
         with T.serial(begin, end) as chunk:
             self._score(head, first, chunk, scores, largest)
         tops = [over_lanes(buffer, LANES, tirx.max) for buffer in largest]
@@ -239,7 +239,7 @@ class _Gatherer:
                 seen = token <= place
                 if attention.window:
                     seen = tirx.all(seen, token > place - attention.window)
-                score = tirx.Select(seen, score * scale, tirx.const(_LEAST, "float32"))
+                score = tirx.Select(seen, score * scale, tirx.const(_MIN_SCORE, "float32"))
                 T.buffer_store(scores, score, [row, token])
                 T.buffer_store(largest[row], tirx.max(largest[row][lane], score), [lane])
 

@@ -15,8 +15,8 @@ from autotune.tvm_backend.operators.chunked_product import Grouping
 
 Array = npt.NDArray[Any]
 _NARROW = 64
-_LEAST = -128
-_GREATEST = 127
+_MIN_INT8 = -128
+_MAX_INT8 = 127
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def by_group(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array,
 
 def fits(weight: Array) -> bool:
     """Return whether integers are signed bytes."""
-    return bool((weight >= _LEAST).all() and (weight <= _GREATEST).all())
+    return bool((weight >= _MIN_INT8).all() and (weight <= _MAX_INT8).all())
 
 
 def by_channel(values: Array, outputs: int, dtype: npt.DTypeLike) -> Array:
@@ -133,7 +133,7 @@ def _signed_bytes(values: Array) -> list[Array]:
     summands: list[Array] = []
     left = values
     while not summands or left.any():
-        summands.append(np.clip(left, _LEAST, _GREATEST))
+        summands.append(np.clip(left, _MIN_INT8, _MAX_INT8))
         left = left - summands[-1]
     return summands
 

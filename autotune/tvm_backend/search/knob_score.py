@@ -30,7 +30,7 @@ _PARAMETERS = {
 _TREES = 100
 # With fewer trials than this, the trees rank worse than chance.
 _MIN_TRIALS = 8
-_LEAST = 2.0**-20  # of a throughput
+_MIN_THROUGHPUT = 2.0**-20  # of a throughput
 
 
 class KnobScore:
@@ -51,7 +51,7 @@ class KnobScore:
         configurations = as_array((trial.configuration for trial in trials), len(space.knobs))
         labels = throughput(trials)
         if estimate is not None:
-            labels = np.log2(np.maximum(labels, _LEAST)) - self._start(configurations)
+            labels = np.log2(np.maximum(labels, _MIN_THROUGHPUT)) - self._start(configurations)
             self._mean = float(labels.mean())
             labels -= self._mean
         matrix = xgboost.DMatrix(self._rows(configurations), label=labels, nthread=1)
@@ -66,7 +66,7 @@ class KnobScore:
 
     def _start(self, configurations: Indices) -> Floats:
         assert self._estimate is not None, "the callers know"
-        return np.asarray(np.log2(np.maximum(self._estimate(configurations), _LEAST)))
+        return np.asarray(np.log2(np.maximum(self._estimate(configurations), _MIN_THROUGHPUT)))
 
     def _rows(self, configurations: Indices) -> npt.NDArray[np.float32]:
         """Return the values of knobs, [n, features]. Those of a knob that the sketch does not use are NaN."""

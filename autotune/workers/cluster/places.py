@@ -24,7 +24,7 @@ from autotune.workers.cluster.host import NodeFacts
 
 _SLOW = 3.0  # a node is slow if its stages take this many times as long
 _STAGES = 8  # how many of a node's last stages count
-_LEAST = 4  # how many there must be
+_MIN_RATIOS = 4  # how many there must be
 _TASKS = 4096  # how many tasks are remembered
 
 
@@ -129,7 +129,7 @@ class Pace:
         medians = {
             kind: statistics.median(ratios)
             for kind, ratios in self._ratios.get(node, {}).items()
-            if len(ratios) >= _LEAST
+            if len(ratios) >= _MIN_RATIOS
         }
         return {kind: round(median) for kind, median in sorted(medians.items()) if median >= _SLOW}
 

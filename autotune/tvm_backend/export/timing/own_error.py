@@ -19,7 +19,7 @@ from autotune.tvm_backend.export.submitted import Submitted
 from autotune.tvm_backend.export.timing.accuracy import largest_error
 
 _MOVES = 8  # how often the inputs are moved
-_MOST = 1.0  # that is told: a model whose outputs are infinite now and then is infinitely far from itself
+_MAX_ERROR = 1.0  # that is told: a model whose outputs are infinite now and then is infinitely far from itself
 
 
 def own_error(
@@ -44,7 +44,7 @@ def own_error(
         largest = max(largest, largest_error(outputs, expected, drawn.probabilities))
         if until is not None and time.monotonic() > until:
             break
-    return min(largest, _MOST)
+    return min(largest, _MAX_ERROR)
 
 
 def _moved(model: Submitted, arrays: Arrays, threads: int) -> Iterator[Arrays]:

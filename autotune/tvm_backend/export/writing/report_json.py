@@ -26,7 +26,7 @@ from autotune.tvm_backend.target import instructions
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
 _SLOWER = 1.02  # times the reference's time. Processes differ by less.
-_MOST = 3  # kernels that are named
+_MAX_NAMED = 3  # kernels that are named
 _LIKELY = 0.5  # the part of its distance from the machine's limit that more trials may take off a kernel
 
 
@@ -258,7 +258,7 @@ def slower(
         return None
     tuned_us = latencies["latency"]["tuned_ms"] * 1e3
     spare = {kernel["name"]: kernel["us"] - (kernel["least_us"] or 0.0) for kernel in kernels}
-    furthest = sorted(kernels, key=lambda kernel: -spare[kernel["name"]])[:_MOST]
+    furthest = sorted(kernels, key=lambda kernel: -spare[kernel["name"]])[:_MAX_NAMED]
     gain_us = _LIKELY * sum(spare[kernel["name"]] for kernel in kernels if kernel["task"] in tunable)
     return {
         "than": reference,

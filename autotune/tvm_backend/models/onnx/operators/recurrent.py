@@ -19,7 +19,7 @@ _ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"),
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
 _BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
-_LONGEST = 1024
+_MAX_STEPS = 1024
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def _unrolled(
 ) -> list[str]:
     shape = nodes.shape(given[0])
     steps, batch = (shape[1], shape[0]) if attributes.get("layout") else (shape[0], shape[1])
-    if steps > _LONGEST:
-        raise ValueError(f"{kind} over {steps} steps; at most {_LONGEST} are unrolled")
+    if steps > _MAX_STEPS:
+        raise ValueError(f"{kind} over {steps} steps; at most {_MAX_STEPS} are unrolled")
     layer = _Layer(nodes, kind, given, attributes, steps, batch, hidden, rounded)
     direction = attributes.get("direction", "forward")
     directions = ["forward", "reverse"] if direction == "bidirectional" else [direction]
