@@ -41,7 +41,7 @@ __all__ = [
 _LARGEST = 2**63 - 1
 _MAX_SHOWN = 200  # characters of a wrong value
 LAST_MOMENT = 1e11  # in the year 5138
-_MAX_SECONDS = 10**9  # seconds are 31 years; to wait for longer is an error of the operating system
+_MAX_S = 10**9  # seconds are 31 years; to wait for longer is an error of the operating system
 _TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
 
 T = TypeVar("T")
@@ -168,7 +168,7 @@ def describe(hint: Any) -> str:
         return _choices(kind)
     if meta is None or meta.title or meta.ge is None:
         return (meta and meta.title) or _TYPE_NAMES[kind]
-    limits = f"from {meta.ge:g} to {meta.le:g}" if meta.le not in (None, _LARGEST, _MAX_SECONDS) else f"at least {meta.ge:g}"
+    limits = f"from {meta.ge:g} to {meta.le:g}" if meta.le not in (None, _LARGEST, _MAX_S) else f"at least {meta.ge:g}"
     return f"{_TYPE_NAMES[kind]}, {limits}"
 
 
@@ -275,7 +275,7 @@ def _bound(meta: Meta | None, value: float) -> str:
 
 def at_least(least: float, description: str) -> Meta:
     """Describe a number with a lower bound, such as a duration in seconds."""
-    return number(least, _MAX_SECONDS, description)
+    return number(least, _MAX_S, description)
 
 
 def share(description: str, least: float = 0.0) -> Meta:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "autotune"
-VAGUE = {"_LEAST", "_LONGEST", "_MOST", "at", "each", "found", "it", "known", "parts"}  # `at` as a field is a moment, in files too
+VAGUE = {"_LEAST", "_LONGEST", "_MOST", "at", "each", "found", "it", "known", "parts"}
+# `at` as a field is a moment, in files too.
 MAX_LINES = 400  # of a file
 # A command is called as on the command line, and each importer reads what it calls a program.
 NAMED_BY_RULE = ("commands/*.py", "tvm_backend/models/*/program.py")

@@ -56,7 +56,7 @@ from autotune.toml_file import read_tables
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_MAX_COUNT = 1_000_000  # of CPUs, devices, jobs and tasks: there is an object for each
+_MAX = 1_000_000  # of CPUs, devices, jobs and tasks: there is an object for each
 _KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train")
 
 
@@ -148,9 +148,9 @@ class DurationTable:
 class MachineTable:
     """The section `[machine]` of a scenario."""
 
-    cpus: Annotated[int, whole_number(1, most=_MAX_COUNT)] = 1
+    cpus: Annotated[int, whole_number(1, most=_MAX)] = 1
     measure_cpus: int = 0
-    devices: dict[str, Annotated[int, whole_number(1, most=_MAX_COUNT, title=f"a whole number from 1 to {_MAX_COUNT}")]] = field(
+    devices: dict[str, Annotated[int, whole_number(1, most=_MAX, title=f"a whole number from 1 to {_MAX}")]] = field(
         default_factory=dict
     )
 
@@ -164,9 +164,9 @@ class JobTable:
 
     name: str = "job"
     like: str = ""
-    count: Annotated[int, whole_number(1, most=_MAX_COUNT)] = 1
+    count: Annotated[int, whole_number(1, most=_MAX)] = 1
     device: str = "cuda"
-    tasks: Annotated[int, whole_number(1, most=_MAX_COUNT)] = 1
+    tasks: Annotated[int, whole_number(1, most=_MAX)] = 1
     trials: Annotated[int, whole_number(1)] = 64
     trials_per_round: Annotated[int, whole_number(1)] = 16
     submitted_s: Annotated[float, number(0.0)] = 0.0
