@@ -114,9 +114,8 @@ def export(
     request = replace(request, threads=threads) if isinstance(threads, int) else request
     with sole_writer(output), in_use(workspace, paths):
         if frozen:
-            return oneshot.export_model(
-                _frozen(request, paths, spec, progress), config.export.timeout_s, progress
-            ).report
+            request = _frozen(request, paths, spec, progress)
+            return oneshot.export_model(request, config.export.timeout_s, progress).report
         digest = unchanged.made_from(workspace, paths, spec, request)
         before = None if again or retime else unchanged.again(paths, digest, output)
         if before is not None:

@@ -79,10 +79,10 @@ class _PhaseSplitter(PlainRewriter):
 
     def _phases(self, call: Call, axes: list[_Axis]) -> Expr:
         _, convolution = _KINDS[op_name(call)]
-        weights = _weights(call.args[1].value.numpy(), int(call.attrs.groups), axes)
+        groups = int(call.attrs.groups)
+        weights = _weights(call.args[1].value.numpy(), groups, axes)
         padding = [axis.padding[end] for end in (0, 1) for axis in axes]
         weight = relax.const(weights, str(call.args[1].ty.dtype))
-        groups = int(call.attrs.groups)
         return self.emit(convolution(self.leaf(call.args[0]), weight, padding=padding, groups=groups))
 
     def _together(self, phases: Expr, call: Call, axes: list[_Axis]) -> Expr:

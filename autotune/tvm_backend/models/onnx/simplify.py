@@ -22,7 +22,7 @@ from autotune.errors import ModelError, one_line
 from autotune.options import InputSpec
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes, is_large_weight, without_values
-from autotune.tvm_backend.models.onnx.snapshot import INLINE, is_large
+from autotune.tvm_backend.models.onnx.snapshot import INLINE, WIDTHS, is_large
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
 Array = npt.NDArray[Any]
@@ -35,10 +35,6 @@ RANDOM = frozenset(
 )
 _LARGEST = 1 << 16  # elements of a result that is kept as a constant
 _ZEROS = "zeros.data"
-_FOUR = (onnx.TensorProto.FLOAT, onnx.TensorProto.INT32)
-_TWO = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-_ONE = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
-_BYTES = {**dict.fromkeys(_FOUR, 4), **dict.fromkeys(_TWO, 2), **dict.fromkeys(_ONE, 1)}  # of an element, by its type
 
 
 def is_unfinished(proto: ModelProto) -> bool:
@@ -180,8 +176,8 @@ def _with_zeros(proto: ModelProto, folder: Path) -> str:
     light = without_values(proto)
     sizes = [0]
     for ours, given in zip(light.graph.initializer, proto.graph.initializer, strict=True):
-        if is_large_weight(given) and given.data_type in _BYTES:
-            sizes.append(math.prod(given.dims) * _BYTES[given.data_type])
+        if is_large_weight(given) and given.data_type in WIDTHS:
+            sizes.append(math.prod(given.dims) * WIDTHS[given.data_type])
             ours.raw_data = b""
             set_external_data(ours, _ZEROS, 0, sizes[-1])
             ours.ClearField("raw_data")

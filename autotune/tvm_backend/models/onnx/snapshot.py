@@ -17,7 +17,10 @@ from autotune.storage.atomic import publish_bytes
 from autotune.tvm_backend.types import ModelProto, TensorProto
 
 _LARGEST = 2**31 - 2**24  # bytes of weights that protobuf still writes with the rest as one message
-_WIDTHS = {onnx.TensorProto.FLOAT: 4, onnx.TensorProto.FLOAT16: 2, onnx.TensorProto.INT8: 1}  # of elements, in bytes
+_FOUR = (onnx.TensorProto.FLOAT, onnx.TensorProto.INT32)
+_TWO = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_ONE = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+WIDTHS = {**dict.fromkeys(_FOUR, 4), **dict.fromkeys(_TWO, 2), **dict.fromkeys(_ONE, 1)}  # of elements, in bytes
 _WIDEST = 16
 INLINE = 1024  # bytes of a weight that stays in the file when the others are beside it
 
@@ -31,7 +34,7 @@ def is_large(proto: ModelProto) -> bool:
 
 def _most_bytes(weight: TensorProto) -> int:
     elements: int = math.prod(weight.dims)
-    return elements * _WIDTHS.get(weight.data_type, _WIDEST)
+    return elements * WIDTHS.get(weight.data_type, _WIDEST)
 
 
 def write_model(path: Path, weights: Path, proto: ModelProto) -> None:

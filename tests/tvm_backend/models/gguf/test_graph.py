@@ -20,7 +20,6 @@ from autotune.tvm_backend.search.tasks import extract_tasks
 from ....gguf_files import File, decoder
 
 CONTEXT = 64
-FLOATS = ("F16", "F32")
 KINDS = {
     "llama": ("Q4_1", "Q8_0"),
     "qwen2": ("Q4_0", "Q5_0", "F16"),
