@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm import relax
 
 from autotune.tvm_backend.types import Call, Expr, Function, IRModule, Var
 
 _FLOATS = ("float16", "float32", "float64")
+_OF_NUMPY = frozenset((*_FLOATS, "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))
 
 
 def static_shape(expr: Expr) -> tuple[int, ...]:
@@ -45,6 +48,29 @@ def float_dtype(expr: Expr) -> str | None:
 def is_tensor_constant(expr: Expr) -> bool:
     """Return whether an expression is a constant tensor. Immediate numbers and strings are not."""
     return isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType)
+
+
+def values_of(constant: Expr) -> npt.NDArray[Any]:
+    """Return the elements of a constant tensor: to be read only, and not copied where NumPy has their type."""
+    if str(constant.ty.dtype) not in _OF_NUMPY:
+        return cast(npt.NDArray[Any], constant.value.numpy())
+    values = np.from_dlpack(constant.value)
+    values.flags.writeable = False
+    return values
+
+
+def constant_of(values: npt.NDArray[Any], dtype: str) -> Expr:
+    """Return a constant with these elements in row-major order. `relax.const` copies them twice.
+
+    Args:
+        values: Elements of any order in memory.
+        dtype: Their type in TVM.
+    """
+    if dtype not in _OF_NUMPY or not values.size:
+        return relax.const(np.ascontiguousarray(values), dtype)
+    tensor = tvm.runtime.empty(values.shape, dtype)
+    np.from_dlpack(tensor)[...] = values
+    return relax.const(tensor)
 
 
 def kernel_calls(prepared: IRModule) -> list[list[Call]]:

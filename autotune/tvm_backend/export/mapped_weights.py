@@ -21,7 +21,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant
+from autotune.tvm_backend.expressions import is_tensor_constant, values_of
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.isa import architecture_of
 from autotune.tvm_backend.isa.values import Architecture
@@ -109,7 +109,7 @@ def _number(expr: Expr, numbers: dict[DeviceArray, int], arrays: list[Array]) ->
     if not is_tensor_constant(expr):
         return None
     if expr.value not in numbers:
-        value = expr.value.numpy()
+        value = values_of(expr)
         plain = value.dtype.kind in _CODES and str(value.dtype) == str(expr.ty.dtype)  # not two elements in a byte
         if value.nbytes < LARGE_BYTES or not plain:
             return None

@@ -96,8 +96,9 @@ def export(
 
 
 def _fastest(job: ExportJob, applies: retiming.Replayer) -> dict[str, list[Trial]]:
-    most = 1 if job.request.quick else job.request.contenders
-    return retiming.fastest_trials(job.workspace, job.spec, most, applies)
+    request = job.request
+    most = 1 if request.quick else request.contenders
+    return retiming.fastest_trials(job.workspace, job.spec, most, applies, disturbed_only=request.disturbed_only)
 
 
 def _locked(job: ExportJob, applies: retiming.Replayer) -> dict[str, list[Trial]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -98,6 +98,12 @@ class OnnxModel(Submitted):
         self.inputs = entry.inputs
         self._values = values
 
+    @cached_property
+    def _said(self) -> tuple[Hints, bool]:
+        """What the operators say, and whether they round: the graph with its weights is parsed once for both."""
+        graph = self.graph()
+        return onnx_hints(graph), rounds(graph)
+
     def module(self) -> IRModule:
         return read_rewritten(self._rewritten or self.file, self.inputs).module
 
@@ -110,7 +116,7 @@ class OnnxModel(Submitted):
         return import_rewritten(self.file, with_outputs(self.graph(), names), self.inputs).module
 
     def hints(self) -> Hints:
-        return onnx_hints(self.graph())
+        return self._said[0]
 
     def output_names(self) -> list[str]:
         return runners.output_names(self.file)
@@ -134,26 +140,30 @@ class OnnxModel(Submitted):
         if threads > 1:
             yield from self.outputs([arrays], 1)
         # The graph that is compiled computes no sizes, which other constants would change.
-        for content in with_moved_constants(self.graph()):
+        for content in with_moved_constants(self.graph()) if self._said[1] else ():
             session = runners.onnx_session(content, threads)
             yield runners.onnx_runner(session, self.inputs, arrays, self._values)()
+
+
+def rounds(proto: ModelProto) -> bool:
+    """Return whether a model rounds values as it runs, or chooses among them."""
+    kinds = {node.op_type for graph in graphs(proto.graph) for node in graph.node}
+    return bool(kinds & _ROUNDING) or any(kind.startswith(_QUANTISING) for kind in kinds)
 
 
 def with_moved_constants(proto: ModelProto) -> Iterator[bytes]:
     """Yield a model several times, its float32 constants moved by some units in the last place.
 
     Of a model that rounds as it runs, as one with dynamic quantisation does, this shows how far its outputs jump. One
-    that does not round is not yielded at all.
+    of 2 GiB is not yielded at all.
 
     Args:
         proto: The model.
     """
     nodes = [node for graph in graphs(proto.graph) for node in graph.node]
-    kinds = {node.op_type for node in nodes}
     sizes = {name for node in nodes if node.op_type in _RESIZING for name in node.input[1:]}
-    rounds = kinds & _ROUNDING or any(kind.startswith(_QUANTISING) for kind in kinds)
     generator = np.random.default_rng(_MOVED_SEED)
-    for _ in range(_MOVED_TIMES if rounds and not is_large(proto) else 0):
+    for _ in range(0 if is_large(proto) else _MOVED_TIMES):
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
         for tensor in copy.graph.initializer:

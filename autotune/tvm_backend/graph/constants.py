@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import constant_of, is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, is_rewritable, rewrite, rewrite_and_clean
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
 
@@ -24,6 +24,7 @@ _BY_NUMPY: dict[str, Callable[..., npt.NDArray[Any]]] = {
     "relax.sqrt": lambda _call, x: np.sqrt(x),
     "relax.isnan": lambda _call, x: np.isnan(x),
     "relax.where": lambda _call, condition, x, y: np.asarray(np.where(condition, x, y)),
+    "relax.permute_dims": lambda call, x: np.transpose(x, call.attrs.axes and [int(axis) for axis in call.attrs.axes]),
     "relax.expand_dims": lambda call, x: np.expand_dims(x, tuple(int(axis) for axis in call.attrs.axis)),
 }
 
@@ -71,11 +72,11 @@ def _computed(bindings: list[Binding]) -> dict[Var, Expr]:
         operator = _BY_NUMPY.get(op_name(item.value))
         operands = [values.get(arg, arg) if isinstance(arg, relax.Var) else arg for arg in item.value.args]
         if operator is not None and all(is_tensor_constant(operand) for operand in operands):
-            arrays = [operand.value.numpy() for operand in operands]
+            arrays = [values_of(operand) for operand in operands]
             dtypes = {str(array.dtype) for array in arrays} - {"bool"}
             if dtypes in ({"float32"}, {"float64"}):
-                value = np.asarray(operator(item.value, *arrays), order="C")
-                values[item.var] = relax.const(value, str(value.dtype))
+                value = np.asarray(operator(item.value, *arrays))
+                values[item.var] = constant_of(value, str(value.dtype))
     return values
 
 

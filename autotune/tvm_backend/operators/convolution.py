@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax, te, tirx, topi
+from tvm import te, tirx, topi
 
-from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import constant_of, float_dtype, is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.types import Call, Expr, PrimExpr, TensorExpr
 
 Array = npt.NDArray[Any]
@@ -99,7 +99,7 @@ def pack_constant(expr: Expr, block: int) -> Expr:
 
 def constant(value: Array, like: Expr) -> Expr:
     """Return an array as a Relax constant with the element type of another expression."""
-    return relax.const(np.ascontiguousarray(value), str(like.ty.dtype))
+    return constant_of(value, str(like.ty.dtype))
 
 
 def te_convert(data: TensorExpr, channels: int, source: int, wanted: int) -> TensorExpr:

@@ -18,7 +18,7 @@ def pack_columns(matrix: npt.NDArray[Any], block: int) -> npt.NDArray[Any]:
     inner, columns = matrix.shape
     missing = -columns % block
     filled = np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix  # np.pad copies in any case
-    return np.ascontiguousarray(filled.reshape(inner, -1, block).transpose(1, 0, 2))
+    return filled.reshape(inner, -1, block).transpose(1, 0, 2)
 
 
 def te_product(data: TensorExpr, weight: TensorExpr) -> TensorExpr:

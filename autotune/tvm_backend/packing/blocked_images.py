@@ -11,7 +11,7 @@ from functools import partial
 from typing import ClassVar
 
 from autotune.plans.plan import NOTHING, Plan
-from autotune.tvm_backend.expressions import op_name, plain_convolution, static_shape
+from autotune.tvm_backend.expressions import op_name, plain_convolution, static_shape, values_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.operators.convolution import (
     PLAIN,
@@ -99,7 +99,7 @@ def _conv2d(packer: LayoutPacker, call: Call, result: Result) -> Forms | None:
         padded_pixels(size, outputs, block_out, registers) if registers and groups == 1 and block_in != PLAIN else 0
     )
     algorithm = packer.algorithm(result, call, block_in, pixels)
-    weight = call.args[1].value.numpy()
+    weight = values_of(call.args[1])
     if tile := winograd_tile(algorithm):
         packed = transform_weight(weight, block_in, block_out, tile)
         hint = "winograd_conv2d_NCHWc"
@@ -115,7 +115,7 @@ def _conv2d_transpose(packer: LayoutPacker, call: Call, _result: Result) -> Form
     """Pack a transposed convolution. If it has too few outputs for a block, only its input is packed."""
     if not has_disjoint_windows(call):
         return None
-    weight = call.args[1].value.numpy().transpose(1, 0, 2, 3)
+    weight = values_of(call.args[1]).transpose(1, 0, 2, 3)
     block_in = packer.block_of(call.args[0]) or choose_block(weight.shape[1], packer.lanes)
     block_out = choose_block(weight.shape[0], packer.lanes)
     data = packer.block(call.args[0], block_in)
@@ -128,7 +128,7 @@ def _conv2d_transpose(packer: LayoutPacker, call: Call, _result: Result) -> Form
 
 def _depth_to_space(packer: LayoutPacker, call: Call, data: Expr, block_in: int) -> Expr:
     """Compute a transposed convolution as a 1x1 convolution with an output for each element of the kernel."""
-    weight = as_channels(call.args[1].value.numpy())
+    weight = as_channels(values_of(call.args[1]))
     block_out = choose_block(len(weight), packer.lanes) or min(len(weight), packer.lanes)
     packed = constant(pack_weight(weight, block_in, block_out), call)
     pixels = Window(static_shape(call.args[0])[2:], (1, 1), (0, 0, 0, 0), (1, 1))
@@ -150,7 +150,7 @@ def _depthwise(packer: LayoutPacker, call: Call) -> Forms | None:
         block = choose_block(static_shape(data)[1], packer.lanes)
     if block == PLAIN:
         return None
-    weight = pack_channels(call.args[1].value.numpy().transpose(1, 0, 2, 3), block)[0]
+    weight = pack_channels(values_of(call.args[1]).transpose(1, 0, 2, 3), block)[0]
     return in_blocks(block, _direct(packer, call, block, weight))
 
 

@@ -7,7 +7,14 @@ from math import prod
 from tvm import relax
 
 from autotune.plans.plan import NOTHING, Algorithm, Plan
-from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import (
+    constant_of,
+    float_dtype,
+    is_tensor_constant,
+    op_name,
+    static_shape,
+    values_of,
+)
 from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, operator_of
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.operators.packed_product import PACKED_PRODUCT, pack_columns, te_product
@@ -74,7 +81,7 @@ class _WeightPacker(PlainRewriter):
     def _packed(self, call: Call, block: int) -> Expr:
         data, matrix = call.args
         if matrix not in self._weights:
-            self._weights[matrix] = relax.const(pack_columns(matrix.value.numpy(), block), str(matrix.ty.dtype))
+            self._weights[matrix] = constant_of(pack_columns(values_of(matrix), block), str(matrix.ty.dtype))
         weight = self._weights[matrix]
         product = self.builder.call_te(te_product, self.leaf(data), weight, primfunc_name_hint=PACKED_PRODUCT)
         *rows, columns = static_shape(call)

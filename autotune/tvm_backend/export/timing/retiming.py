@@ -19,7 +19,7 @@ from autotune.processes.isolate import isolated_at_once
 from autotune.storage.device_kind import claimed
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.trial_index import MAX_SLOWDOWN, by_time
+from autotune.storage.trial_index import MAX_SLOWDOWN, by_time, nearly_fastest
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.cache_state import Context
@@ -102,7 +102,12 @@ class Replayer:
 
 
 def fastest_trials(
-    workspace: Workspace, spec: JobSpec, most: int, applies: Callable[[str, Trial], bool]
+    workspace: Workspace,
+    spec: JobSpec,
+    most: int,
+    applies: Callable[[str, Trial], bool],
+    *,
+    disturbed_only: bool = False,
 ) -> dict[str, list[Trial]]:
     """Find the trials of each task that may be its fastest.
 
@@ -112,6 +117,8 @@ def fastest_trials(
         most: How many trials to return of each task at most.
         applies: Whether a trial makes a schedule of the task with this hash. The next best takes the place of one that
             does not.
+        disturbed_only: Whether a task has only its fastest trial where no measurement of those near it was disturbed.
+            To see whether a trial applies takes some 50 ms.
 
     Returns:
         The trials by the hash of the task, the fastest logged one first. A task without a time is left out.
@@ -119,9 +126,12 @@ def fastest_trials(
     fastest = {}
     for task in spec.tasks:
         log = TuningLog(workspace.tuning_log(spec.target_key, task.hash).records)
+        entries = log.entries()
+        near = nearly_fastest(entries, most)
+        needed = 1 if disturbed_only and not any(entry.disturbed for entry in near) else most
         chosen: list[Trial] = []
-        for entry in by_time(log.entries()):
-            if len(chosen) == most or (chosen and (entry.median_us or 0.0) > _slowest_us(chosen[0])):
+        for entry in by_time(entries):
+            if len(chosen) == needed or (chosen and (entry.median_us or 0.0) > _slowest_us(chosen[0])):
                 break
             chosen += [trial for trial in log.trials_of([entry]) if applies(task.hash, trial)]
         if chosen:

@@ -58,6 +58,15 @@ class TestFastestTrials:
         chosen = retiming.fastest_trials(workspace, spec, 2, applies)[spec.tasks[0].hash]
         assert [item.hash for item in chosen] == ["best", "third"]
 
+    def test_others_are_looked_at_only_where_a_measurement_near_the_fastest_was_disturbed(self, job):
+        workspace, spec = job({"a": 100.0, "b": 101.0}, {"c": 100.0})
+        log = TuningLog(workspace.tuning_log(spec.target_key, spec.tasks[1].hash).records)
+        log.add([replace(trial("d", 101.0), disturbed="by another process")])
+        seen = []
+        applies = lambda task, item: not seen.append(item.hash)  # noqa: E731
+        retiming.fastest_trials(workspace, spec, 5, applies, disturbed_only=True)
+        assert seen == ["a", "c", "d"]
+
     def test_what_others_claim_is_counted_where_nothing_was_measured_here(self, job):
         workspace, spec = job({"own": 100.0}, {})
         for task in spec.tasks:
