@@ -98,8 +98,11 @@ def pack_constant(expr: Expr, block: int) -> Expr:
 
 
 def constant(value: Array, like: Expr) -> Expr:
-    """Return an array as a Relax constant with the element type of another expression."""
-    return constant_of(value, str(like.ty.dtype))
+    """Return an array as a Relax constant with the element type of another expression; a number has one axis.
+
+    Such a number is an argument of its kernel. In the program, it would make another task of it.
+    """
+    return constant_of(np.atleast_1d(value), str(like.ty.dtype))
 
 
 def te_convert(data: TensorExpr, channels: int, source: int, wanted: int) -> TensorExpr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, islice
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule import MeasureCandidate
@@ -23,6 +24,7 @@ from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
 from autotune.tvm_backend.search.features import FeatureExtractor
 from autotune.tvm_backend.search.knob_score import train_knob_score
 from autotune.tvm_backend.search.knobs import Applied, Knobs
+from autotune.tvm_backend.search.product_tiles import product_tiles
 from autotune.tvm_backend.search.scores import estimate, nest_score
 from autotune.tvm_backend.search.shared_memory import postprocessors
 from autotune.tvm_backend.search.tasks import program_hash
@@ -89,10 +91,8 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     # Where the score is the cost model itself, validation need not apply the model again.
     validator = Validator(knobs, None if score else request.model, request.known())
     view = _view(knobs, request, validator, score)
-    known_good = by_hand(knobs.program)
-    transferred = filter(None, map(knobs.transfer, [*([known_good.trace] if known_good else []), *request.warm_starts]))
     most = max(1, request.count // _CANDIDATES_PER_WARM_START)
-    warm = [item.configuration for item in first_valid(view, transferred, most)]
+    warm = [item.configuration for item in first_valid(view, _warm_starts(knobs, request), most)]
     only_estimated = view.score is not None and request.model is None and not view.trials
     chosen = list(warm)
     steps = 0
@@ -104,6 +104,14 @@ def propose(knobs: Knobs, strategy: Callable[[View, int], Strategy], sampler: Sa
     default = _default(knobs, request, candidates)
     candidates = candidates[: request.count - len(default)] + default
     return Proposal(candidates, steps, validator.replayed, validator.invalid, validator.repeated)
+
+
+def _warm_starts(knobs: Knobs, request: Request) -> Iterator[Configuration]:
+    """Yield what is known to be good without a trial of this task, the best first."""
+    known_good = by_hand(knobs.program)
+    tiles = product_tiles(knobs)
+    transferred = filter(None, map(knobs.transfer, [*([known_good.trace] if known_good else []), *request.warm_starts]))
+    return chain(islice(tiles, 1), transferred, tiles)
 
 
 def _default(knobs: Knobs, request: Request, proposed: Sequence[Candidate]) -> list[Candidate]:
