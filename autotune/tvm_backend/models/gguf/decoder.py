@@ -25,7 +25,7 @@ from autotune.tvm_backend.models.gguf.graph import (
     input_specs,
 )
 from autotune.tvm_backend.models.gguf.network import DecoderFile, read_network
-from autotune.tvm_backend.models.gguf.reference import LANES, DecoderReference
+from autotune.tvm_backend.models.gguf.reference import LANES, DecoderReference, empty_cache
 from autotune.tvm_backend.models.model import Model, as_model_error
 
 __all__ = ["KEYS", "LOGITS", "TOKENS", "VALUES", "Decoder"]
@@ -94,7 +94,7 @@ class Decoder:
         """Import it for so many tokens at a time."""
         with as_model_error(self.network.file.path, "cannot be imported"):
             module = build_graph(self.weights, tokens, self.context)
-        return Model(module, input_specs(self.network, tokens, self.context), (LOGITS,))
+        return Model(module, input_specs(self.weights, tokens, self.context), (LOGITS,))
 
     def tables(self, tokens: int) -> dict[str, int]:
         """Return how many values inputs may have, by name: no index leads out of the table of tokens or the cache."""
@@ -108,12 +108,12 @@ class Decoder:
         """Return random inputs with a cache of what random tokens leave in it, and zeros after them."""
         ids, past, last, keys, values = arrays
         before = past % _MAX_PAST
-        keys = np.zeros_like(keys)
-        values = np.zeros_like(values)
+        kept = keys.dtype
+        keys, values = empty_cache(self.network.sizes, self.context)
         drawn = np.random.default_rng(_SEED).integers(0, self.network.sizes.vocabulary, int(before[0]))
         if len(drawn):
             self.reference.logits(drawn, 0, keys, values)
-        return [ids, before, last, keys, values]
+        return [ids, before, last, keys.astype(kept), values.astype(kept)]
 
 
 def _name(tokens: int) -> str:
