@@ -189,15 +189,15 @@ def attend_kernel(attention: Attention) -> PrimFunc:
         writer = _Gatherer(attention, _head_tile(attention))
         tiles = attention.heads // writer.tile
         with body():
-            parts = _Parts(attention)
+            gathered = _GatheredParts(attention)
             with T.parallel(0, tiles * _PARTS) as piece:
                 head = piece // _PARTS * writer.tile
                 begin, end = writer.chunks(1, 0)
                 part = piece % _PARTS
                 bounds = (begin + number * (end - begin) // _PARTS for number in (part, part + 1))
-                parts.keep(head, part, writer.gather(head, 0, tuple(bounds)))
+                gathered.keep(head, part, writer.gather(head, 0, tuple(bounds)))
             with T.serial(0, attention.heads) as head:
-                parts.join(head, writer.out)
+                gathered.join(head, writer.out)
     return made()
 
 
@@ -243,7 +243,7 @@ def _write_row(out: Buffer, place: list[PrimExpr], gathered: _Gathered) -> None:
             T.buffer_store(out, values[lane] * share[0], [row, column + piece * LANES + lane])
 
 
-class _Parts:
+class _GatheredParts:
     """What single queries have gathered from parts of the tokens."""
 
     def __init__(self, attention: Attention) -> None:

@@ -23,7 +23,7 @@ from autotune.tvm_backend.models.gguf.reference import cache_shapes
 from autotune.tvm_backend.operators import activations as kernels
 from autotune.tvm_backend.operators.activations import LANES, Blocked
 from autotune.tvm_backend.operators.cached_attention import Attention, attend_kernel, keep_kernel
-from autotune.tvm_backend.operators.packed_weights import PackedForm, PackedRows, imported_product, pack
+from autotune.tvm_backend.operators.packed_weights import KERNEL, PackedForm, PackedRows, imported_product, pack
 from autotune.tvm_backend.types import Expr, IRModule, PrimFunc
 
 Array = npt.NDArray[Any]
@@ -285,7 +285,7 @@ class _Graph:
         shape = (rows, matrix.packed.rows, matrix.columns)
         program = imported_product(matrix.packed.form, shape, residual=bool(more))
         operands = [*activations, *matrix.constants, *more]
-        result = self._call(program, "packed_product", operands, [((rows, matrix.packed.rows), "float32")])
+        result = self._call(program, KERNEL, operands, [((rows, matrix.packed.rows), "float32")])
         if matrix.packed.rows == matrix.outputs:
             return result
         return self._builder.emit(relax.op.strided_slice(result, axes=[1], begin=[0], end=[matrix.outputs]))
