@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -108,12 +109,23 @@ class Decoder:
         """Return random inputs with a cache of what random tokens leave in it, and zeros after them."""
         ids, past, last, keys, values = arrays
         before = past % _MAX_PAST
-        kept = keys.dtype
-        keys, values = empty_cache(self.network.sizes, self.context)
-        drawn = np.random.default_rng(_SEED).integers(0, self.network.sizes.vocabulary, int(before[0]))
-        if len(drawn):
-            self.reference.logits(drawn, 0, keys, values)
-        return [ids, before, last, keys.astype(kept), values.astype(kept)]
+        count = self._read_tokens[1].shape[2]
+        is_before = np.arange(count) < before
+        read_keys, read_values = self._read_tokens
+        keys = np.zeros_like(keys)
+        keys[:, :, : count // LANES] = read_keys * is_before.reshape(-1, 1, LANES)
+        values = np.zeros_like(values)
+        values[:, :, :count] = read_values * is_before[:, None]
+        return [ids, before, last, keys, values]
+
+    @cached_property
+    def _read_tokens(self) -> tuple[Array, Array]:
+        """Keys and values of random tokens. Those of the first of them do not depend on the others."""
+        sizes = self.network.sizes
+        count = min(_MAX_PAST, self.context)
+        keys, values = empty_cache(sizes, count)
+        self.reference.logits(np.random.default_rng(_SEED).integers(0, sizes.vocabulary, count), 0, keys, values)
+        return keys, values
 
 
 def _name(tokens: int) -> str:
