@@ -9,7 +9,8 @@ alone, on random tokens that are the same for all. Columns: the median of the tu
 the rival's within a turn, with its range. Rows: milliseconds of a token after 256 and after 1,500 others, and of a
 prompt of 512; the peak memory of the process, with Python in it; and the largest error of the logits after the prompt,
 as a fraction of the largest logit, against NumPy in float32. The share of the bandwidth is that of the bytes which a
-token needs at least, the file of weights and what is kept of the tokens before. A turn takes some 15 s.
+token needs at least, the file of weights and what is kept of the tokens before. With --text, which needs the package
+tokenizers, also the perplexity of a text in each runtime. A turn takes some 15 s.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,8 @@ def main() -> None:
             turns[name].append(run(name, *runtimes[name], options))
     print(table(turns))
     print(f"\nerror of logits: {', '.join(errors(turns, options.gguf))}")
+    if options.text:
+        print(f"perplexity: {', '.join(perplexities(runtimes, options))}")
     print(bandwidth(turns[OURS], export.report, options.gguf))
     sizes = options.gguf.stat().st_size, (options.export / "model.so").stat().st_size
     print(f"GGUF {sizes[0] / 1e6:.1f} MB, library {sizes[1] / 1e6:.1f} MB ({sizes[1] / sizes[0]:.2f})")
@@ -62,6 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rival", dest="rivals", action="append", default=[], type=rival, metavar="PACKAGE=PYTHON")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--text", type=Path, help="a text whose perplexity is computed")
     parser.add_argument("--context", type=int, default=2048, help="that the export has room for")
     return parser.parse_args()
 
@@ -74,14 +79,26 @@ def rival(text: str) -> tuple[str, str]:
     return package, python
 
 
-def run(name: str, python: str, model: Path, options: argparse.Namespace) -> Figures:
-    words = [name, str(model), str(options.threads), str(options.context)]
+def run(name: str, python: str, model: Path, options: argparse.Namespace, *more: str) -> Any:
+    words = [name, str(model), str(options.threads), str(options.context), *more]
     command = [python, language_model_process.__file__, *words]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{name} failed:\n{done.stderr[-2000:]}")
-    figures: Figures = json.loads(done.stdout)
-    return figures
+    return json.loads(done.stdout)
+
+
+def perplexities(runtimes: Mapping[str, tuple[str, Path]], options: argparse.Namespace) -> list[str]:
+    """What each runtime's perplexity of the text is, of as many of its tokens as the context has room for."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(options.export / "tokenizer.json"))
+    ids = tokenizer.encode(options.text.read_text()).ids[: options.context]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(ids, file)
+        file.flush()
+        values = {name: run(name, *runtime, options, file.name) for name, runtime in runtimes.items()}
+    return [f"{len(ids)} tokens", *(f"{name} {value:.3f}" for name, value in values.items())]
 
 
 def table(turns: Mapping[str, Sequence[Figures]]) -> str:

@@ -1,14 +1,16 @@
 """Read and write tokens with one runtime, and print what it took as JSON. It needs NumPy and that runtime only.
 
-    python scripts/bench/language_model_process.py RUNTIME MODEL THREADS CONTEXT
+    python scripts/bench/language_model_process.py RUNTIME MODEL THREADS CONTEXT [IDS]
 
 `bench_language_models.py` starts it, with the Python that has the runtime: `ours`, for which MODEL is an export,
-`llama_cpp` or `ik_llama_cpp`, for which it is a GGUF file.
+`llama_cpp` or `ik_llama_cpp`, for which it is a GGUF file. With a file of tokens, a list in JSON, it prints their
+perplexity and times nothing.
 """
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -31,10 +33,13 @@ Read = Callable[[list[int], int], np.ndarray]  # tokens, and how many were read 
 
 
 def main() -> None:
-    runtime, model, threads, context = sys.argv[1:]
+    runtime, model, threads, context, *ids = sys.argv[1:]
     os.environ["OMP_NUM_THREADS"] = threads
     began = time.perf_counter()
     read, vocabulary = (_ours if runtime == "ours" else _llama(runtime))(model, int(threads), int(context))
+    if ids:
+        print(json.dumps(perplexity(read, json.loads(Path(ids[0]).read_text()))))
+        return
     figures = {"load_ms": (time.perf_counter() - began) * 1e3, **measured(read, vocabulary)}
     figures["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(figures))
@@ -52,6 +57,15 @@ def measured(read: Read, vocabulary: int) -> dict[str, Any]:
         written = [timed(read, tokens[:1], past + 1 + count) for count in range(WRITTEN)]
         figures[f"decode_{past}"] = statistics.median(written)
     return figures
+
+
+def perplexity(read: Read, tokens: list[int]) -> float:
+    """Return the exponential of the mean surprise, in nats, at each token after the first."""
+    surprises = []
+    for past, (token, following) in enumerate(itertools.pairwise(tokens)):
+        logits = read([token], past).astype(np.float64)
+        surprises.append(np.logaddexp.reduce(logits) - logits[following])
+    return float(np.exp(np.mean(surprises)))
 
 
 def drawn_tokens(vocabulary: int) -> list[int]:

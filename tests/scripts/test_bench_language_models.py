@@ -46,3 +46,16 @@ def test_each_reading_follows_those_before(load_script: Callable[[str], ModuleTy
     figures = process.measured(read, 8)
     assert figures.keys() >= {"prefill_512", "decode_256", "decode_1500"}
     assert len(figures["logits"]) == 8
+
+
+def test_the_perplexity_of_certainty_is_one_and_of_ignorance_the_vocabulary(
+    load_script: Callable[[str], ModuleType],
+) -> None:
+    process = load_script("language_model_process")
+    tokens = [3, 1, 4, 1, 5]
+
+    def certain(_tokens: Sequence[int], past: int) -> np.ndarray:
+        return np.where(np.arange(8) == tokens[past + 1], 100.0, 0.0)
+
+    assert process.perplexity(certain, tokens) == pytest.approx(1.0)
+    assert process.perplexity(lambda _tokens, _past: np.zeros(8), tokens) == pytest.approx(8.0)
