@@ -128,9 +128,10 @@ def errors(turns: Mapping[str, Sequence[Figures]], gguf: Path) -> list[str]:
 def bandwidth(ours: Sequence[Figures], report: Mapping[str, Any], gguf: Path) -> str:
     """The share of the bandwidth, which the export measured, that writing a token reaches."""
     sizes = read_network(gguf).sizes
+    element = np.dtype(report["inputs"][-1]["dtype"]).itemsize
     shares = []
     for past in language_model_process.PASTS:
-        kept = sum(int(np.prod(shape)) * 4 for shape in cache_shapes(sizes, past))
+        kept = sum(int(np.prod(shape)) * element for shape in cache_shapes(sizes, past))
         seconds = statistics.median(item[f"decode_{past}"] for item in ours) / 1e3
         shares.append(f"{(gguf.stat().st_size + kept) / seconds / 1e9 / report['roofline']['gb_per_s']:.0%} ({past})")
     return f"share of {report['roofline']['gb_per_s']:.1f} GB/s: {', '.join(shares)}"

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+
+from autotune.tvm_backend.models.gguf.network import read_network
+from autotune.tvm_backend.models.gguf.reference import cache_shapes
+
+from ..gguf_files import decoder
 
 _TIMES = ("decode_256", "decode_1500", "prefill_512", "load_ms", "memory")
 
@@ -22,6 +28,19 @@ def test_ratios_are_taken_within_a_turn(load_script: Callable[[str], ModuleType]
     text = script.table({"ours": turns(1.0, 30.0, 2.0), "llama_cpp": turns(2.0, 40.0, 10.0)})
     row = next(line for line in text.splitlines() if "after 256" in line)
     assert row == "| a token after 256 | 2 ms | 10 ms (0.50, 0.20 to 0.75) |"
+
+
+def test_the_share_of_the_bandwidth_counts_the_file_and_the_cache_in_its_elements(
+    load_script: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    script = load_script("bench_language_models")
+    gguf = decoder("llama", layers=1, width=64, head=32).write(tmp_path / "small.gguf")
+    times = [{"decode_256": 1.0, "decode_1500": 1.0}]
+    kept = sum(int(np.prod(shape)) for shape in cache_shapes(read_network(gguf).sizes, 256))
+    for dtype, size in (("float16", 2), ("float32", 4)):
+        enough = (gguf.stat().st_size + kept * size) / 1e-3 / 1e9
+        report = {"inputs": [{"dtype": dtype}], "roofline": {"gb_per_s": enough}}
+        assert "100% (256)" in script.bandwidth(times, report, gguf)
 
 
 @pytest.mark.parametrize("text", ["llama_cpp", "llama_cpp=", "vllm=/usr/bin/python"])
