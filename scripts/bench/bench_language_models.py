@@ -127,6 +127,8 @@ def errors(turns: Mapping[str, Sequence[Figures]], gguf: Path) -> list[str]:
 
 def bandwidth(ours: Sequence[Figures], report: Mapping[str, Any], gguf: Path) -> str:
     """The share of the bandwidth, which the export measured, that writing a token reaches."""
+    if report["roofline"] is None:
+        return "the export measured no bandwidth: it was quick"
     sizes = read_network(gguf).sizes
     element = np.dtype(report["inputs"][-1]["dtype"]).itemsize
     shares = []
