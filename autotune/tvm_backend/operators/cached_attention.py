@@ -34,7 +34,7 @@ from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
 _MAX_TILE = 4  # rows of queries that share what is loaded
 _PARTIAL_SUMS = 8  # of the scores of a tile, which do not wait for each other
-_MAX_GATHERED = 24  # vectors of a tile of heads
+_MAX_GATHERED = 28  # vectors of a tile of heads: AVX-512 has 32 registers
 _PARTS = 8  # of the tokens that a single row looks at
 _MIN_SCORE = -3.0e38
 Store = Callable[[PrimExpr, PrimExpr], None]  # writes the element of an index
