@@ -177,8 +177,8 @@ class JobOptions:
 
     activations: Activations = _option(
         "fp32",
-        "What a language model's activations are where they are multiplied by packed weights. int8: rounded in blocks,"
-        " which is faster; the setting tolerance_activations limits what that may cost.",
+        "What activations are where they are multiplied by packed weights, of a GGUF file or of MatMulNBits in ONNX."
+        " int8: rounded in blocks, which is faster; the setting tolerance_activations limits what that may cost.",
         metavar="fp32|int8",
     )
 

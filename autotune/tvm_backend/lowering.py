@@ -29,7 +29,7 @@ from tvm.relax.transform import (
     VMShapeLower,
 )
 
-from autotune.options import Precision
+from autotune.options import Activations, Precision
 from autotune.plans.plan import NOTHING, Plan
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.expressions import op_name
@@ -66,7 +66,9 @@ _CUDA_GRAPH = "relax.backend.use_cuda_graph"
 Rewrite = Callable[[IRModule], IRModule]
 
 
-def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) -> Sequence[tuple[bool, Rewrite]]:
+def _passes(
+    target: Target, winograd: bool, precision: Precision, activations: Activations, plan: Plan
+) -> Sequence[tuple[bool, Rewrite]]:
     """Return the passes in order, each with whether it applies."""
     cpu = target.kind.name == "llvm"
     on_tensor_cores = "" if cpu else precision
@@ -79,7 +81,10 @@ def _passes(target: Target, winograd: bool, precision: Precision, plan: Plan) ->
         (cpu, partial(for_target, target=target)),  # products of packed weights use its instructions
         (cpu, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
-        (True, partial(integer_kernels, target=target)),  # it reads what becomes folded constants
+        (
+            True,
+            partial(integer_kernels, target=target, activations=activations),
+        ),  # it reads what becomes folded constants
         (not cpu, gpu_integers),  # as does this
         # Weights in blocks of vectors.
         (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
@@ -123,6 +128,7 @@ def prepare(
     *,
     winograd: bool = False,
     precision: Precision = "fp32",
+    activations: Activations = "fp32",
     plan: Plan = NOTHING,
     memory_mb: float | None = None,
 ) -> IRModule:
@@ -137,6 +143,7 @@ def prepare(
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
         precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs only.
+        activations: What activations are where packed weights multiply them; `int8` for CPUs only.
         plan: Decides about the operators that it names. The rules decide about the others.
         memory_mb: How much memory activations may take, in megabytes; None for any.
 
@@ -147,7 +154,7 @@ def prepare(
         BadInput: The model cannot be computed as the plan wants, or in so little memory.
     """
     with target, tvm.transform.PassContext(opt_level=3):
-        for applies, rewrite in _passes(target, winograd, precision, plan):
+        for applies, rewrite in _passes(target, winograd, precision, activations, plan):
             module = rewrite(module) if applies else module
         return order_kernels(module, plan, memory_mb)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import autotune
@@ -185,3 +186,40 @@ def test_submit_says_what_is_wrong_in_one_line(made: Path, words: tuple[str, ...
     assert done.returncode != 0
     (line,) = done.stderr.strip().splitlines()[-1:]
     assert reason in line
+
+
+def n_bits(path: Path, inner: int, columns: int) -> Path:
+    """Write a product with weights of four bits, for which ONNX Runtime is told to round activations to bytes."""
+    rng = np.random.default_rng(0)
+    weights = [
+        onnx.numpy_helper.from_array(rng.integers(0, 256, (columns, inner // 32, 16), dtype=np.uint8), "weight"),
+        onnx.numpy_helper.from_array(rng.uniform(0.01, 0.02, columns * inner // 32).astype(np.float32), "scale"),
+    ]
+    sizes = {"K": inner, "N": columns, "bits": 4, "block_size": 32, "accuracy_level": 4}
+    node = onnx.helper.make_node("MatMulNBits", ["x", "weight", "scale"], ["y"], domain="com.microsoft", **sizes)
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, size))
+        for name, size in (("x", inner), ("y", columns))
+    )
+    graph = onnx.helper.make_graph([node], "product", [x], [y], weights)
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def test_onnx_with_activations_in_bytes_is_verified_by_float32(user: User, tmp_path: Path) -> None:
+    """Not by what ONNX Runtime computes, which rounds in the same way: the error would be that of the last bit."""
+    user.ok("submit", n_bits(tmp_path / "bits.onnx", 256, 64), "--activations", "int8", "--trials", 2)
+    user.ok("daemon", "run", "--drain")
+    user.ok("export", 1, "--quick", "--output", tmp_path / "lib")
+    report = json.loads((tmp_path / "lib" / "report.json").read_text())
+    assert [task["name"] for task in report["tasks"]] == ["packed_product"]
+    assert 1e-4 < report["largest_relative_error"] < report["tolerance"] == 0.1
+
+
+def test_a_model_without_packed_weights_has_no_activations_to_round(
+    user: User, convolution: Any, tmp_path: Path
+) -> None:
+    done = user.run("submit", convolution(tmp_path / "net.onnx", (1, 8, 6, 6), 8), "--activations", "int8")
+    assert done.returncode != 0
+    assert "no product has packed weights for this target; leave out --activations" in done.stderr

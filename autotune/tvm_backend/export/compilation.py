@@ -180,6 +180,7 @@ def prepare_by_plan(module: IRModule, target: Target, spec: JobSpec, plan: Plan)
         target,
         winograd=spec.winograd,
         precision=spec.precision,
+        activations=spec.activations,
         plan=plan,
         memory_mb=spec.memory_mb,
     )

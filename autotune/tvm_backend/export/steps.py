@@ -199,6 +199,8 @@ def _verify(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
 
 
 def _verify_case(export: _Export, case: Case, best: Mapping[str, Trial]) -> Verified:
+    if export.job.spec.activations == "int8":  # the model's own runtime may round them, too
+        case = float_reference.in_float32(export.job, case)
     try:
         return whole_model.verify(export.job, case, export.tuned)
     except VerificationError as failure:

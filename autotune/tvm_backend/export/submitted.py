@@ -252,7 +252,8 @@ class GgufModel(Submitted):
 
     def hints(self) -> Hints:
         rows = self._decoder.tables(self._rows)
-        return Hints(rows, rows, (False,))
+        nothing = (0.0, 0.0)  # is drawn of the cache, which `consistent` fills
+        return Hints(rows, rows, (False,), {KEYS: nothing, VALUES: nothing})
 
     def output_names(self) -> list[str]:
         return [LOGITS]

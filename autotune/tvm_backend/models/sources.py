@@ -209,8 +209,10 @@ def open_source(request: ImportRequest) -> Source:
                 f"{path} is a GGUF file, which has no open shapes; --context says how many tokens it keeps"
             )
         return _GgufFile(path, request.context, request.activations)
-    if request.context is not None or request.activations != "fp32":
-        raise ModelError(f"{path} is no GGUF file; --context and --activations are for these")
+    if request.context is not None:
+        raise ModelError(f"{path} is no GGUF file; --context is for these")
+    if request.activations != "fp32" and (is_archive(path) or is_flatbuffer(path)):
+        raise ModelError(f"{path} is neither a GGUF nor an ONNX file; --activations is for these")
     if is_archive(path):
         _check_request(path, "a PyTorch program", shapes, values)
         return _ExportedProgram(path)

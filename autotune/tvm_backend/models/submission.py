@@ -27,6 +27,7 @@ from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.sources import Source, Stamp, open_source, stamp_of
+from autotune.tvm_backend.operators.packed_weights import has_packed_products
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
 from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
@@ -168,6 +169,8 @@ class _Importer:
         prepared = _guarded(path, lambda: self._prepared(model, self._request.plan))
         if left := unlowered(prepared):
             raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
+        if self._request.activations != "fp32" and not has_packed_products(prepared):
+            raise ModelError(f"{path}: no product has packed weights for this target; leave out --activations")
         self._progress(f"extracting tasks{which}")
         alternatives = None
         if self._request.explore:
@@ -191,6 +194,7 @@ class _Importer:
             self._target,
             winograd=asked.winograd,
             precision=self._precision,
+            activations=asked.activations,
             plan=plan,
             memory_mb=asked.memory_mb,
         )

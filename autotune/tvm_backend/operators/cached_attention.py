@@ -1,12 +1,18 @@
 """Attention over a cache whose length is a value at run time.
 
 The cache of all layers is two tensors: keys (layers, heads, context / 16, head, 16), so that a vector has an element of
-16 tokens, and values (layers, heads, context, head). `keep_kernel` writes the keys and values of new tokens into them,
-in place: to the graph they are inputs, and what is computed after it reads its result, so that it runs before.
+16 tokens, and values (layers, heads, context, head), in float32 or float16. `keep_kernel` writes the keys and values of
+new tokens into them, in place: to the graph they are inputs, and what is computed after it reads its result, so that it
+runs before.
+
+Queries that look at the same keys are computed together: some rows of a head, or for a single row the heads that share
+keys. Then the tokens are cut into parts, too, for the threads; the result is put together from theirs as in Dao et al.,
+"Flash-Decoding for long-context inference" (2023).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,7 +33,9 @@ from autotune.tvm_backend.operators.activations import (
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
 _MAX_TILE = 4  # rows of queries that share what is loaded
-_PARTIAL_SUMS = 4  # of a score, which do not wait for each other
+_PARTIAL_SUMS = 8  # of the scores of a tile, which do not wait for each other
+_MAX_GATHERED = 28  # vectors of a tile of heads: AVX-512 has 32 registers
+_PARTS = 8  # of the tokens that a single row looks at
 _MIN_SCORE = -3.0e38
 Store = Callable[[PrimExpr, PrimExpr], None]  # writes the element of an index
 
@@ -46,6 +54,7 @@ class Attention:
         norms: Whether queries and keys are normalised.
         epsilon: What is added to the mean square in these norms.
         joined: Whether queries, keys and values are one tensor.
+        kept: The element type of the cache.
     """
 
     rows: int
@@ -60,6 +69,7 @@ class Attention:
     norms: bool
     epsilon: float
     joined: bool
+    kept: str
 
     @property
     def keys_shape(self) -> tuple[int, ...]:
@@ -110,8 +120,8 @@ class _Keeper:
         self._sin = argument("sin", angles)
         self._layer = argument("layer", (1,), INDEX)
         self._past = argument("past", (1,), INDEX)
-        self._keys = argument("keys", attention.keys_shape)
-        self._values = argument("values", attention.values_shape)
+        self._keys = argument("keys", attention.keys_shape, attention.kept)
+        self._values = argument("values", attention.values_shape, attention.kept)
         self._out = argument("out", (attention.rows, attention.heads, attention.head))
 
     def write(self, row: PrimExpr) -> None:
@@ -124,11 +134,17 @@ class _Keeper:
             chunk = place // LANES
             lane = place % LANES
             self._rotate(
-                1, row, head, lambda index, value: T.buffer_store(self._keys, value, [layer, head, chunk, index, lane])
+                1,
+                row,
+                head,
+                lambda index, value: T.buffer_store(
+                    self._keys, value.astype(attention.kept), [layer, head, chunk, index, lane]
+                ),
             )
             with T.serial(0, attention.head // LANES) as part, T.vectorized(0, LANES) as column:
                 index = part * LANES + column
-                T.buffer_store(self._values, self._element(2, row, head, index), [layer, head, place, index])
+                value = self._element(2, row, head, index).astype(attention.kept)
+                T.buffer_store(self._values, value, [layer, head, place, index])
 
     def _element(self, part: int, row: PrimExpr, head: PrimExpr, index: PrimExpr) -> PrimExpr:
         buffer, start = self._sources[part]
@@ -167,100 +183,197 @@ def attend_kernel(attention: Attention) -> PrimFunc:
     Its arguments: rotated queries (rows, heads, head); the layer, and how many tokens were kept before these rows, both
     (1,); the cache; and the result (rows, heads * head).
     """
+    if attention.rows > 1:
+        return _attend_rows(attention)
     with kernel() as made:
-        writer = _Gatherer(attention)
-        tiles = attention.rows // writer.tile
-        with body(), T.parallel(0, attention.heads * tiles) as piece:
-            writer.write(piece // tiles, piece % tiles * writer.tile)
+        writer = _Gatherer(attention, _head_tile(attention))
+        tiles = attention.heads // writer.tile
+        with body():
+            gathered = _GatheredParts(attention)
+            with T.parallel(0, tiles * _PARTS) as piece:
+                head = piece // _PARTS * writer.tile
+                begin, end = writer.chunks(1, 0)
+                part = piece % _PARTS
+                bounds = (begin + number * (end - begin) // _PARTS for number in (part, part + 1))
+                gathered.keep(head, part, writer.gather(head, 0, tuple(bounds)))
+            with T.serial(0, attention.heads) as head:
+                gathered.join(head, writer.out)
     return made()
 
 
-class _Gatherer:
+def _attend_rows(attention: Attention) -> PrimFunc:
+    tile = _MAX_TILE if attention.rows % _MAX_TILE == 0 else 1
+    with kernel() as made:
+        writer = _Gatherer(attention, 1, tile)
+        tiles = attention.rows // tile
+        with body(), T.parallel(0, attention.heads * tiles) as piece:
+            head = piece // tiles
+            first = piece % tiles * tile
+            gathered = writer.gather(head, first, writer.chunks(tile, first))
+            for row in range(tile):
+                _write_row(writer.out, [first + row, head * attention.head], gathered[row])
+    return made()
+
+
+def _head_tile(attention: Attention) -> int:
+    """How many heads that share keys are computed together."""
+    group = attention.heads // attention.shared
+    pieces = attention.head // LANES
+    return max(
+        size for size in range(1, group + 1) if group % size == 0 and (size * pieces <= _MAX_GATHERED or size == 1)
+    )
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    """What a query has gathered: the largest score, the sum of exponentials by lane, and the weighted values."""
+
+    top: PrimExpr
+    totals: Buffer
+    values: list[Buffer]
+
+
+def _write_row(out: Buffer, place: list[PrimExpr], gathered: _Gathered) -> None:
+    row, column = place
+    share = T.alloc_buffer((1,), "float32", scope="local")
+    total = over_lanes(gathered.totals, LANES, operator.add)
+    T.buffer_store(share, tirx.const(1.0, "float32") / total, [0])
+    for piece, values in enumerate(gathered.values):
+        with T.vectorized(0, LANES) as lane:
+            T.buffer_store(out, values[lane] * share[0], [row, column + piece * LANES + lane])
+
+
+class _GatheredParts:
+    """What single queries have gathered from parts of the tokens."""
+
     def __init__(self, attention: Attention) -> None:
+        self._head = attention.head
+        self._tops = T.alloc_buffer((attention.heads, _PARTS), "float32")
+        self._totals = T.alloc_buffer((attention.heads, _PARTS), "float32")
+        self._values = T.alloc_buffer((attention.heads, _PARTS, attention.head), "float32")
+
+    def keep(self, first: PrimExpr, part: PrimExpr, gathered: list[_Gathered]) -> None:
+        """Keep what some heads from the first one on have gathered from a part."""
+        for number, item in enumerate(gathered):
+            head = first + number
+            T.buffer_store(self._tops, item.top, [head, part])
+            T.buffer_store(self._totals, over_lanes(item.totals, LANES, operator.add), [head, part])
+            for piece, values in enumerate(item.values):
+                with T.vectorized(0, LANES) as lane:
+                    T.buffer_store(self._values, values[lane], [head, part, piece * LANES + lane])
+
+    def join(self, head: PrimExpr, out: Buffer) -> None:
+        """Write what a head has gathered from all parts. One without tokens has the least top, and so no weight."""
+        top = self._tops[head, 0]
+        for part in range(1, _PARTS):
+            top = tirx.max(top, self._tops[head, part])
+        weights = T.alloc_buffer((_PARTS,), "float32", scope="local")
+        with T.vectorized(0, _PARTS) as part:
+            T.buffer_store(weights, tirx.exp(self._tops[head, part] - top), [part])
+        share = T.alloc_buffer((1,), "float32", scope="local")
+        total = sum((weights[part] * self._totals[head, part] for part in range(_PARTS)), tirx.const(0.0, "float32"))
+        T.buffer_store(share, tirx.const(1.0, "float32") / total, [0])
+        with T.serial(0, self._head // LANES) as piece, T.vectorized(0, LANES) as lane:
+            column = piece * LANES + lane
+            terms = (weights[part] * self._values[head, part, column] for part in range(_PARTS))
+            T.buffer_store(out, sum(terms, tirx.const(0.0, "float32")) * share[0], [0, head * self._head + column])
+
+
+class _Gatherer:
+    """Writes the loops in which a tile of queries, heads by rows, looks at tokens."""
+
+    def __init__(self, attention: Attention, heads: int, rows: int = 1) -> None:
         self._attention = attention
-        self.tile = _MAX_TILE if attention.rows % _MAX_TILE == 0 else 1
+        self._heads = heads
+        self._queries = [(head, row) for head in range(heads) for row in range(rows)]
         self._query = argument("query", (attention.rows, attention.heads, attention.head))
         self._layer = argument("layer", (1,), INDEX)
         self._past = argument("past", (1,), INDEX)
-        self._keys = argument("keys", attention.keys_shape)
-        self._values = argument("values", attention.values_shape)
-        self._out = argument("out", (attention.rows, attention.heads * attention.head))
+        self._keys = argument("keys", attention.keys_shape, attention.kept)
+        self._values = argument("values", attention.values_shape, attention.kept)
+        self.out = argument("out", (attention.rows, attention.heads * attention.head))
 
-    def write(self, head: PrimExpr, first: PrimExpr) -> None:
-        """Write what a head gathers for a tile of rows from `first` on."""
-        attention = self._attention
-        place = self._past[0] + first  # of the first row
-        length = place + self.tile
+    @property
+    def tile(self) -> int:
+        return len(self._queries)
+
+    def chunks(self, rows: int, first: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """Return the first chunk of 16 tokens that some rows look at, and the one after the last."""
+        place = self._past[0] + first
         begin = tirx.const(0, INDEX)
-        if attention.window:
-            begin = tirx.max(place - (attention.window - 1), begin) // LANES
-        end = (length + (LANES - 1)) // LANES
-        scores = T.alloc_buffer((self.tile, attention.context), "float32")
-        largest = [vector() for _ in range(self.tile)]
+        if self._attention.window:
+            begin = tirx.max(place - (self._attention.window - 1), begin) // LANES
+        return begin, (place + rows + (LANES - 1)) // LANES
+
+    def gather(self, head: PrimExpr, first: PrimExpr, chunks: tuple[PrimExpr, PrimExpr]) -> list[_Gathered]:
+        """Gather what the queries from a head and a row on look at in some chunks."""
+        scores = T.alloc_buffer((self.tile, self._attention.context), "float32")
+        largest = [vector() for _ in self._queries]
         for buffer in largest:
             with T.vectorized(0, LANES) as lane:
                 T.buffer_store(buffer, tirx.const(_MIN_SCORE, "float32"), [lane])
-        with T.serial(begin, end) as chunk:
+        with T.serial(*chunks) as chunk:
             self._score(head, first, chunk, scores, largest)
         tops = [over_lanes(buffer, LANES, tirx.max) for buffer in largest]
-        totals = [vector() for _ in range(self.tile)]
-        with T.serial(begin, end) as chunk:
-            for row in range(self.tile):
+        totals = [vector() for _ in self._queries]
+        with T.serial(*chunks) as chunk:
+            for query in range(self.tile):
                 with T.vectorized(0, LANES) as lane:
                     token = chunk * LANES + lane
-                    T.buffer_store(scores, tirx.exp(scores[row, token] - tops[row]), [row, token])
-                    T.buffer_store(totals[row], totals[row][lane] + scores[row, token], [lane])
-        self._gather(head, first, (begin * LANES, length), scores, totals)
+                    T.buffer_store(scores, tirx.exp(scores[query, token] - tops[query]), [query, token])
+                    T.buffer_store(totals[query], totals[query][lane] + scores[query, token], [lane])
+        values = self._weigh(head, first, chunks, scores)
+        return [_Gathered(*item) for item in zip(tops, totals, values, strict=True)]
 
     def _score(self, head: PrimExpr, first: PrimExpr, chunk: PrimExpr, scores: Buffer, largest: list[Buffer]) -> None:
         """Write the scores of 16 tokens; those that are hidden get the least number there is."""
         attention = self._attention
         shared = head // (attention.heads // attention.shared)
-        partial = max(_PARTIAL_SUMS // self.tile, 1)
-        sums = [[vector() for _ in range(partial)] for _ in range(self.tile)]
+        partial = max(_PARTIAL_SUMS // _power(self.tile), 1)
+        sums = [[vector() for _ in range(partial)] for _ in self._queries]
         with T.serial(0, attention.head // partial) as step:
             for part in range(partial):
                 index = step * partial + part
-                for row in range(self.tile):
+                for query, (further, row) in enumerate(self._queries):
                     with T.vectorized(0, LANES) as lane:
-                        product = (
-                            self._query[first + row, head, index]
-                            * self._keys[self._layer[0], shared, chunk, index, lane]
-                        )
-                        T.buffer_store(sums[row][part], sums[row][part][lane] + product, [lane])
+                        key = self._keys[self._layer[0], shared, chunk, index, lane].astype("float32")
+                        product = self._query[first + row, head + further, index] * key
+                        T.buffer_store(sums[query][part], sums[query][part][lane] + product, [lane])
         scale = tirx.const(attention.head**-0.5, "float32")
-        for row in range(self.tile):
+        for query, (_, row) in enumerate(self._queries):
             place = self._past[0] + first + row
             with T.vectorized(0, LANES) as lane:
                 token = chunk * LANES + lane
-                score = sums[row][0][lane]
-                for other in sums[row][1:]:
+                score = sums[query][0][lane]
+                for other in sums[query][1:]:
                     score = score + other[lane]
                 seen = token <= place
                 if attention.window:
                     seen = tirx.all(seen, token > place - attention.window)
                 score = tirx.Select(seen, score * scale, tirx.const(_MIN_SCORE, "float32"))
-                T.buffer_store(scores, score, [row, token])
-                T.buffer_store(largest[row], tirx.max(largest[row][lane], score), [lane])
+                T.buffer_store(scores, score, [query, token])
+                T.buffer_store(largest[query], tirx.max(largest[query][lane], score), [lane])
 
-    def _gather(
-        self, head: PrimExpr, first: PrimExpr, tokens: tuple[PrimExpr, PrimExpr], scores: Buffer, totals: list[Buffer]
-    ) -> None:
+    def _weigh(
+        self, head: PrimExpr, first: PrimExpr, chunks: tuple[PrimExpr, PrimExpr], scores: Buffer
+    ) -> list[list[Buffer]]:
+        """Return the sums of values, each times the exponential of its score."""
         attention = self._attention
         shared = head // (attention.heads // attention.shared)
         pieces = attention.head // LANES
-        gathered = [[vector() for _ in range(pieces)] for _ in range(self.tile)]
-        with T.serial(*tokens) as token:
-            for row in range(self.tile):
+        gathered = [[vector() for _ in range(pieces)] for _ in self._queries]
+        rows = self.tile // self._heads
+        end = tirx.min(chunks[1] * LANES, self._past[0] + first + rows)
+        with T.serial(chunks[0] * LANES, end) as token:
+            for query in range(self.tile):
                 for piece in range(pieces):
                     with T.vectorized(0, LANES) as lane:
-                        value = self._values[self._layer[0], shared, token, piece * LANES + lane]
-                        sums = gathered[row][piece]
-                        T.buffer_store(sums, sums[lane] + scores[row, token] * value, [lane])
-        for row in range(self.tile):
-            share = T.alloc_buffer((1,), "float32", scope="local")
-            T.buffer_store(share, tirx.const(1.0, "float32") / over_lanes(totals[row], LANES, lambda a, b: a + b), [0])
-            for piece in range(pieces):
-                with T.vectorized(0, LANES) as lane:
-                    column = head * attention.head + piece * LANES + lane
-                    T.buffer_store(self._out, gathered[row][piece][lane] * share[0], [first + row, column])
+                        value = self._values[self._layer[0], shared, token, piece * LANES + lane].astype("float32")
+                        sums = gathered[query][piece]
+                        T.buffer_store(sums, sums[lane] + scores[query, token] * value, [lane])
+        return gathered
+
+
+def _power(count: int) -> int:
+    """The next power of two."""
+    return 1 << (count - 1).bit_length()

@@ -27,6 +27,7 @@ from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Target, Ten
 
 Array = npt.NDArray[Any]
 SUMS = "packed_sums"
+KERNEL = "packed_product"  # the name of its kernels
 PRODUCT = "autotune.packed_product"  # the attribute of an imported program that says what it computes
 _NIBBLE_BITS = 4
 
@@ -196,6 +197,11 @@ def for_target(module: IRModule, target: Target) -> IRModule:
         return packed_product(described.form, described.shape, target, residual=described.residual)
 
     return over_programs(module, rewritten)
+
+
+def has_packed_products(module: IRModule) -> bool:
+    """Return whether a program of a prepared module is a product of packed weights."""
+    return any(str(name.name_hint).startswith(KERNEL) for name in module.functions)
 
 
 def _unpacked(form: PackedForm, elements: TensorExpr) -> TensorExpr:

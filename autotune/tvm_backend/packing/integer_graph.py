@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from autotune.options import Activations
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.graph.permutations import axes_of
 from autotune.tvm_backend.isa.choice import byte_table
@@ -37,14 +38,16 @@ class IntegerGraph(PackedGraph):
 
     Attributes:
         target: The target, whose instructions kernels use.
+        activations: What floats are where packed weights multiply them.
         quant_params: What the bytes of variables mean.
         layers: What computes a requantised layer, from what is added to it and the name of the kernel.
         tables: Of variables that are functions of one quantised value: that value, and a byte for each of its bytes.
     """
 
-    def __init__(self, mod: IRModule, target: Target) -> None:
+    def __init__(self, mod: IRModule, target: Target, activations: Activations = "fp32") -> None:
         super().__init__(mod)
         self.target = target
+        self.activations = activations
         self.quant_params: dict[Var, QuantParams] = {}
         self.layers: dict[Var, Callable[..., Expr]] = {}
         self.tables: dict[Var, tuple[Expr, Array]] = {}

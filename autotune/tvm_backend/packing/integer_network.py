@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from autotune.options import Activations
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
-from autotune.tvm_backend.operators.block_product import BlockMatrix
 from autotune.tvm_backend.operators.element_types import LEVELS
-from autotune.tvm_backend.packing.block_quantised import block_matrix, block_product
+from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
 from autotune.tvm_backend.packing.encodings import Forms, Result
 from autotune.tvm_backend.packing.image_operators import ImageOperator
 from autotune.tvm_backend.packing.integer_elementwise import add, channels_of_image, multiply, table
@@ -36,12 +36,13 @@ from autotune.tvm_backend.packing.quantised_tensors import QuantisedResult, Quan
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target, Var
 
 
-def integer_kernels(mod: IRModule, target: Target) -> IRModule:
+def integer_kernels(mod: IRModule, target: Target, activations: Activations = "fp32") -> IRModule:
     """Rewrite `main` so that quantised operators compute in integers.
 
     Args:
         mod: A module as imported: dequantised constants are not folded yet.
         target: The target, whose instructions the kernels use.
+        activations: What floats are where packed weights multiply them.
 
     Returns:
         The rewritten module, or `mod` itself if it has nothing quantised.
@@ -49,7 +50,7 @@ def integer_kernels(mod: IRModule, target: Target) -> IRModule:
     names = {op_name(item.value) for block in mod["main"].body.blocks for item in block.bindings}
     if target.kind.name != "llvm" or "relax.dequantize" not in names:
         return mod
-    return rewrite_and_clean(mod, lambda module: _Integers(module, target))
+    return rewrite_and_clean(mod, lambda module: _Integers(module, target, activations))
 
 
 class _Integers(IntegerGraph):
@@ -65,8 +66,8 @@ class _Integers(IntegerGraph):
         "relax.strided_slice": moved_rows,
     }
 
-    def __init__(self, mod: IRModule, target: Target) -> None:
-        super().__init__(mod, target)
+    def __init__(self, mod: IRModule, target: Target, activations: Activations) -> None:
+        super().__init__(mod, target, activations)
         self._scaled: dict[Var, ScaledLayer] = {}
 
     def packed_forms(self, result: Result, value: Expr) -> Forms | None:

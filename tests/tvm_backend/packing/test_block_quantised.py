@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from ..quantised_nets import Network, outcome
+from autotune.tvm_backend.export.runners import onnx_session
+from autotune.tvm_backend.lowering import prepare
+from autotune.tvm_backend.models.onnx.read import read_model
+from autotune.tvm_backend.search.tasks import extract_tasks
+
+from ..quantised_nets import Network, computed, outcome
 
 _ROUNDED = 2e-6  # of the largest value: floats in another order
 _RNG = np.random.default_rng(0)
@@ -48,6 +53,19 @@ def test_half_bytes_stay_half_bytes(written, here):
     result = outcome(written(n_bits(1, 256, 64, bits=4, block=32)), here)
     assert result.error < _ROUNDED
     assert 256 * 64 // 2 <= constant_bytes(result.prepared) <= 256 * 64 // 2 * 1.3 + 4 * 64 * 8
+
+
+@pytest.mark.parametrize(("bits", "block", "points"), [(4, 32, False), (4, 128, True), (8, 32, False)])
+def test_activations_in_bytes_are_near_and_the_product_is_a_task(written, cpu, bits, block, points):
+    path = written(n_bits(3, 256, 64, bits=bits, block=block, points=points))
+    model = read_model(path, {})
+    prepared = prepare(model.module, cpu, activations="int8")
+    (task,) = (task for task in extract_tasks(prepared, cpu) if task.spec.tunable)
+    assert task.spec.name == "packed_product"
+    x = _RNG.standard_normal((3, 256)).astype(np.float32)
+    result = computed(prepared, [task.program], cpu, x)
+    (right,) = onnx_session(path, 1).run(None, {"input": x})
+    assert 1e-6 < np.abs(result - right).max() / np.abs(right).max() < 0.03
 
 
 @pytest.mark.parametrize(

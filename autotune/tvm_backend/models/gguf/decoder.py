@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from autotune.tvm_backend.models.gguf.graph import (
     input_specs,
 )
 from autotune.tvm_backend.models.gguf.network import DecoderFile, read_network
-from autotune.tvm_backend.models.gguf.reference import LANES, DecoderReference
+from autotune.tvm_backend.models.gguf.reference import LANES, DecoderReference, empty_cache
 from autotune.tvm_backend.models.model import Model, as_model_error
 
 __all__ = ["KEYS", "LOGITS", "TOKENS", "VALUES", "Decoder"]
@@ -94,7 +95,7 @@ class Decoder:
         """Import it for so many tokens at a time."""
         with as_model_error(self.network.file.path, "cannot be imported"):
             module = build_graph(self.weights, tokens, self.context)
-        return Model(module, input_specs(self.network, tokens, self.context), (LOGITS,))
+        return Model(module, input_specs(self.weights, tokens, self.context), (LOGITS,))
 
     def tables(self, tokens: int) -> dict[str, int]:
         """Return how many values inputs may have, by name: no index leads out of the table of tokens or the cache."""
@@ -108,12 +109,23 @@ class Decoder:
         """Return random inputs with a cache of what random tokens leave in it, and zeros after them."""
         ids, past, last, keys, values = arrays
         before = past % _MAX_PAST
+        count = self._read_tokens[1].shape[2]
+        is_before = np.arange(count) < before
+        read_keys, read_values = self._read_tokens
         keys = np.zeros_like(keys)
+        keys[:, :, : count // LANES] = read_keys * is_before.reshape(-1, 1, LANES)
         values = np.zeros_like(values)
-        drawn = np.random.default_rng(_SEED).integers(0, self.network.sizes.vocabulary, int(before[0]))
-        if len(drawn):
-            self.reference.logits(drawn, 0, keys, values)
+        values[:, :, :count] = read_values * is_before[:, None]
         return [ids, before, last, keys, values]
+
+    @cached_property
+    def _read_tokens(self) -> tuple[Array, Array]:
+        """Keys and values of random tokens. Those of the first of them do not depend on the others."""
+        sizes = self.network.sizes
+        count = min(_MAX_PAST, self.context)
+        keys, values = empty_cache(sizes, count)
+        self.reference.logits(np.random.default_rng(_SEED).integers(0, sizes.vocabulary, count), 0, keys, values)
+        return keys, values
 
 
 def _name(tokens: int) -> str:

@@ -23,7 +23,7 @@ from autotune.tvm_backend.models.gguf.reference import cache_shapes
 from autotune.tvm_backend.operators import activations as kernels
 from autotune.tvm_backend.operators.activations import LANES, Blocked
 from autotune.tvm_backend.operators.cached_attention import Attention, attend_kernel, keep_kernel
-from autotune.tvm_backend.operators.packed_weights import PackedForm, PackedRows, imported_product, pack
+from autotune.tvm_backend.operators.packed_weights import KERNEL, PackedForm, PackedRows, imported_product, pack
 from autotune.tvm_backend.types import Expr, IRModule, PrimFunc
 
 Array = npt.NDArray[Any]
@@ -38,15 +38,15 @@ _FOUR_BITS = 4
 _EIGHT_BITS = 8
 
 
-def input_specs(network: DecoderFile, rows: int, context: int) -> tuple[InputSpec, ...]:
+def input_specs(weights: Weights, rows: int, context: int) -> tuple[InputSpec, ...]:
     """Return the inputs of the graph for so many tokens at a time, and a cache for `context`."""
-    keys, values = cache_shapes(network.sizes, context)
+    keys, values = cache_shapes(weights.network.sizes, context)
     return (
         InputSpec(IDS, (rows,), kernels.INDEX),
         InputSpec(PAST, (1,), kernels.INDEX),
         InputSpec(LAST, (1,), kernels.INDEX),
-        InputSpec(KEYS, keys, "float32"),
-        InputSpec(VALUES, values, "float32"),
+        InputSpec(KEYS, keys, weights.kept),
+        InputSpec(VALUES, values, weights.kept),
     )
 
 
@@ -77,10 +77,12 @@ class Weights:
 
     Attributes:
         network: The decoder.
+        kept: The element type of its cache.
     """
 
     def __init__(self, network: DecoderFile, *, in_bytes: bool) -> None:
         self.network = network
+        self.kept = "float16" if in_bytes else "float32"
         self._in_bytes = in_bytes
         self._matrices: dict[tuple[str, ...], Matrix] = {}
 
@@ -152,7 +154,7 @@ class _Graph:
         self._context = context
         self._weights = weights
         self._builder = relax.BlockBuilder()
-        specs = input_specs(network, rows, context)
+        specs = input_specs(weights, rows, context)
         self._inputs = {item.name: relax.Var(item.name, relax.TensorType(item.shape, item.dtype)) for item in specs}
         self._angles: dict[bool, list[Expr]] = {}
 
@@ -204,6 +206,7 @@ class _Graph:
             norms=layer.query_norm is not None,
             epsilon=network.epsilon,
             joined=len(self._weights.joined((layer.query, layer.key, layer.value))) == 1,
+            kept=self._weights.kept,
         )
 
     def _kept(self, index: int, layer: DecoderLayer, attention: Attention, normalised: _Activations) -> Expr:
@@ -282,7 +285,7 @@ class _Graph:
         shape = (rows, matrix.packed.rows, matrix.columns)
         program = imported_product(matrix.packed.form, shape, residual=bool(more))
         operands = [*activations, *matrix.constants, *more]
-        result = self._call(program, "packed_product", operands, [((rows, matrix.packed.rows), "float32")])
+        result = self._call(program, KERNEL, operands, [((rows, matrix.packed.rows), "float32")])
         if matrix.packed.rows == matrix.outputs:
             return result
         return self._builder.emit(relax.op.strided_slice(result, axes=[1], begin=[0], end=[matrix.outputs]))

@@ -57,7 +57,8 @@ class DecoderReference:
     def outputs(self, arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Return the outputs of a graph for its inputs. The cache among these stays as it is."""
         ids, past, last, keys, values = arrays
-        return [self.logits(ids, int(past[0]), keys.copy(), values.copy(), int(last[0]))]
+        own = [array.astype(np.float32) for array in (keys, values)]
+        return [self.logits(ids, int(past[0]), own[0], own[1], int(last[0]))]
 
     def _layer(self, index: int, layer: DecoderLayer, x: Floats, past: int, keys: Floats, values: Floats) -> Floats:
         y = self._norm(x, layer.norm)

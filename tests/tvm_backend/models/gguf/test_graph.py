@@ -42,7 +42,7 @@ def largest_error(model: Decoder, target: Any, parts: list[int]) -> float:
     """Read random tokens in parts, one function after the other on one cache; the largest error of all logits."""
     sizes = model.network.sizes
     ids = np.random.default_rng(3).integers(0, sizes.vocabulary, sum(parts)).astype(np.int32)
-    cache = [tvm.runtime.tensor(array) for array in empty_cache(sizes, CONTEXT)]
+    cache = [tvm.runtime.tensor(array.astype(model.weights.kept)) for array in empty_cache(sizes, CONTEXT)]
     own = empty_cache(sizes, CONTEXT)
     functions = {rows: compiled(model, rows, target) for rows in set(parts)}
     past = 0

@@ -1,0 +1,143 @@
+#!/usr/bin/env python
+"""Compare an exported language model with llama.cpp and its fork, on the same GGUF file.
+
+    python scripts/bench/bench_language_models.py EXPORT GGUF --rival llama_cpp=PYTHON --rival ik_llama_cpp=PYTHON
+
+EXPORT is a folder that `autotune export` wrote, PYTHON an interpreter that has the package of the rival
+(`llama-cpp-python` or `ik-llama-cpp-python`): nothing is fetched. A turn starts each runtime in a process of its own,
+alone, on random tokens that are the same for all. Columns: the median of the turns; in brackets ours as a fraction of
+the rival's within a turn, with its range. Rows: milliseconds of a token after 256 and after 1,500 others, and of a
+prompt of 512; the peak memory of the process, with Python in it; and the largest error of the logits after the prompt,
+as a fraction of the largest logit, against NumPy in float32. The share of the bandwidth is that of the bytes which a
+token needs at least, the file of weights and what is kept of the tokens before. With --text, which needs the package
+tokenizers, also the perplexity of a text in each runtime. A turn takes some 15 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import language_model_process
+import numpy as np
+from exports import Export
+
+from autotune.tvm_backend.models.gguf.network import read_network
+from autotune.tvm_backend.models.gguf.reference import DecoderReference, cache_shapes
+
+OURS = "ours"
+_ROWS = {
+    **{f"decode_{past}": (f"a token after {past}", "ms", 1.0) for past in language_model_process.PASTS},
+    "prefill_512": ("a prompt of 512", "ms", 1.0),
+    "load_ms": ("loading", "ms", 1.0),
+    "memory": ("peak memory", "MB", 1e-6),
+}
+Figures = Mapping[str, Any]
+
+
+def main() -> None:
+    options = parse()
+    export = Export.read(options.export)
+    runtimes = {OURS: (sys.executable, options.export), **{name: (at, options.gguf) for name, at in options.rivals}}
+    turns: dict[str, list[Figures]] = {name: [] for name in runtimes}
+    for turn in range(options.turns):
+        for name in list(runtimes)[:: -1 if turn % 2 else 1]:
+            turns[name].append(run(name, *runtimes[name], options))
+    print(table(turns))
+    print(f"\nerror of logits: {', '.join(errors(turns, options.gguf))}")
+    if options.text:
+        print(f"perplexity: {', '.join(perplexities(runtimes, options))}")
+    print(bandwidth(turns[OURS], export.report, options.gguf))
+    sizes = options.gguf.stat().st_size, (options.export / "model.so").stat().st_size
+    print(f"GGUF {sizes[0] / 1e6:.1f} MB, library {sizes[1] / 1e6:.1f} MB ({sizes[1] / sizes[0]:.2f})")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("export", type=Path, help="folder of an export")
+    parser.add_argument("gguf", type=Path, help="the file that it was made of")
+    parser.add_argument("--rival", dest="rivals", action="append", default=[], type=rival, metavar="PACKAGE=PYTHON")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--text", type=Path, help="a text whose perplexity is computed")
+    parser.add_argument("--context", type=int, default=2048, help="that the export has room for")
+    return parser.parse_args()
+
+
+def rival(text: str) -> tuple[str, str]:
+    """Split `PACKAGE=PYTHON`."""
+    package, _, python = text.partition("=")
+    if package not in ("llama_cpp", "ik_llama_cpp") or not python:
+        raise argparse.ArgumentTypeError(f"{text} is neither llama_cpp=PYTHON nor ik_llama_cpp=PYTHON")
+    return package, python
+
+
+def run(name: str, python: str, model: Path, options: argparse.Namespace, *more: str) -> Any:
+    words = [name, str(model), str(options.threads), str(options.context), *more]
+    command = [python, language_model_process.__file__, *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{name} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def perplexities(runtimes: Mapping[str, tuple[str, Path]], options: argparse.Namespace) -> list[str]:
+    """What each runtime's perplexity of the text is, of as many of its tokens as the context has room for."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(options.export / "tokenizer.json"))
+    ids = tokenizer.encode(options.text.read_text()).ids[: options.context]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(ids, file)
+        file.flush()
+        values = {name: run(name, *runtime, options, file.name) for name, runtime in runtimes.items()}
+    return [f"{len(ids)} tokens", *(f"{name} {value:.3f}" for name, value in values.items())]
+
+
+def table(turns: Mapping[str, Sequence[Figures]]) -> str:
+    """Markdown: medians over the turns, and ours as a fraction of each rival's within a turn."""
+    lines = [f"| | {' | '.join(turns)} |", "|---" * (len(turns) + 1) + "|"]
+    for key, (title, unit, factor) in _ROWS.items():
+        cells = []
+        for name, figures in turns.items():
+            cell = f"{statistics.median(item[key] for item in figures) * factor:.3g} {unit}"
+            shares = [mine[key] / other[key] for mine, other in zip(turns[OURS], figures, strict=True)]
+            share = f" ({statistics.median(shares):.2f}, {min(shares):.2f} to {max(shares):.2f})"
+            cells.append(cell if name == OURS else cell + share)
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def errors(turns: Mapping[str, Sequence[Figures]], gguf: Path) -> list[str]:
+    """What each runtime's logits after the prompt are off by, as a fraction of the largest one."""
+    network = read_network(gguf)
+    keys, values = (np.zeros(shape, np.float32) for shape in cache_shapes(network.sizes, language_model_process.PROMPT))
+    prompt = language_model_process.drawn_tokens(network.sizes.vocabulary)[: language_model_process.PROMPT]
+    right = DecoderReference(network).logits(np.array(prompt), 0, keys, values).ravel()
+    largest = np.abs(right).max()
+    return [f"{name} {np.abs(figures[0]['logits'] - right).max() / largest:.3f}" for name, figures in turns.items()]
+
+
+def bandwidth(ours: Sequence[Figures], report: Mapping[str, Any], gguf: Path) -> str:
+    """The share of the bandwidth, which the export measured, that writing a token reaches."""
+    if report["roofline"] is None:
+        return "the export measured no bandwidth: it was quick"
+    sizes = read_network(gguf).sizes
+    element = np.dtype(report["inputs"][-1]["dtype"]).itemsize
+    shares = []
+    for past in language_model_process.PASTS:
+        kept = sum(int(np.prod(shape)) * element for shape in cache_shapes(sizes, past))
+        seconds = statistics.median(item[f"decode_{past}"] for item in ours) / 1e3
+        shares.append(f"{(gguf.stat().st_size + kept) / seconds / 1e9 / report['roofline']['gb_per_s']:.0%} ({past})")
+    return f"share of {report['roofline']['gb_per_s']:.1f} GB/s: {', '.join(shares)}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Read and write tokens with one runtime, and print what it took as JSON. It needs NumPy and that runtime only.
+
+    python scripts/bench/language_model_process.py RUNTIME MODEL THREADS CONTEXT [IDS]
+
+`bench_language_models.py` starts it, with the Python that has the runtime: `ours`, for which MODEL is an export,
+`llama_cpp` or `ik_llama_cpp`, for which it is a GGUF file. With a file of tokens, a list in JSON, it prints their
+perplexity and times nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PASTS = (256, 1500)  # tokens before those that are written
+PROMPT = 512  # tokens that are read at once
+WRITTEN = 32
+_PROMPTS = 3
+_SEED = 2026
+
+Read = Callable[[list[int], int], np.ndarray]  # tokens, and how many were read before, to the logits of the next
+
+
+def main() -> None:
+    runtime, model, threads, context, *ids = sys.argv[1:]
+    os.environ["OMP_NUM_THREADS"] = threads
+    began = time.perf_counter()
+    read, vocabulary = (_ours if runtime == "ours" else _llama(runtime))(model, int(threads), int(context))
+    if ids:
+        print(json.dumps(perplexity(read, json.loads(Path(ids[0]).read_text()))))
+        return
+    figures = {"load_ms": (time.perf_counter() - began) * 1e3, **measured(read, vocabulary)}
+    figures["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(figures))
+
+
+def measured(read: Read, vocabulary: int) -> dict[str, Any]:
+    """Return the milliseconds of a prompt and of a token, and the logits after the prompt."""
+    tokens = drawn_tokens(vocabulary)
+    logits = read(tokens[:PROMPT], 0)
+    prompts = [timed(read, tokens[:PROMPT], 0) for _ in range(_PROMPTS)]
+    figures: dict[str, Any] = {"prefill_512": statistics.median(prompts), "logits": logits.tolist()}
+    for past in PASTS:
+        read(tokens[:past], 0)
+        read(tokens[:1], past)
+        written = [timed(read, tokens[:1], past + 1 + count) for count in range(WRITTEN)]
+        figures[f"decode_{past}"] = statistics.median(written)
+    return figures
+
+
+def perplexity(read: Read, tokens: list[int]) -> float:
+    """Return the exponential of the mean surprise, in nats, at each token after the first."""
+    surprises = []
+    for past, (token, following) in enumerate(itertools.pairwise(tokens)):
+        logits = read([token], past).astype(np.float64)
+        surprises.append(np.logaddexp.reduce(logits) - logits[following])
+    return float(np.exp(np.mean(surprises)))
+
+
+def drawn_tokens(vocabulary: int) -> list[int]:
+    """Return random tokens, the same each time."""
+    return [int(token) for token in np.random.default_rng(_SEED).integers(0, vocabulary, max(PASTS))]
+
+
+def timed(read: Read, tokens: list[int], past: int) -> float:
+    began = time.perf_counter()
+    read(tokens, past)
+    return (time.perf_counter() - began) * 1e3
+
+
+def _ours(model: str, threads: int, context: int) -> tuple[Read, int]:
+    import autotune
+
+    loaded = autotune.load(Path(model), threads=threads)
+    state = loaded.state()
+
+    def read(tokens: list[int], past: int) -> np.ndarray:
+        state.length = past
+        return np.asarray(state.step(tokens))
+
+    return read, loaded.vocabulary
+
+
+def _llama(package: str) -> Callable[[str, int, int], tuple[Read, int]]:
+    """llama.cpp or its fork, by its C interface, with all that is fast in it."""
+
+    def load(model: str, threads: int, context: int) -> tuple[Read, int]:
+        c = importlib.import_module("ik_llama_cpp._ctypes_api" if package == "ik_llama_cpp" else package)
+        c.llama_backend_init()
+        loaded = c.llama_model_load_from_file(model.encode(), c.llama_model_default_params())
+        options = c.llama_context_default_params()
+        options.n_ctx = options.n_batch = context
+        options.n_threads = options.n_threads_batch = threads
+        if hasattr(options, "flash_attn"):  # the fork; llama.cpp chooses it by itself
+            options.flash_attn = True
+        handle = c.llama_init_from_model(loaded, options)
+        vocabulary = c.llama_vocab_n_tokens(c.llama_model_get_vocab(loaded))
+        batch = c.llama_batch_init(context, 0, 1)
+
+        def read(tokens: list[int], past: int) -> np.ndarray:
+            if past == 0:
+                _forget(c, handle)
+            _fill(batch, tokens, past)
+            if status := c.llama_decode(handle, batch):
+                raise RuntimeError(f"{package} failed with {status}")
+            return np.ctypeslib.as_array(c.llama_get_logits_ith(handle, len(tokens) - 1), (vocabulary,)).copy()
+
+        return read, vocabulary
+
+    return load
+
+
+def _forget(c: Any, handle: Any) -> None:
+    if hasattr(c, "llama_kv_cache_clear"):
+        c.llama_kv_cache_clear(handle)
+    else:
+        c.llama_memory_clear(c.llama_get_memory(handle), True)
+
+
+def _fill(batch: Any, tokens: list[int], past: int) -> None:
+    """Make a batch of tokens of one text, of which the logits of the last are wanted."""
+    batch.n_tokens = len(tokens)
+    for index, token in enumerate(tokens):
+        batch.token[index] = token
+        batch.pos[index] = past + index
+        batch.n_seq_id[index] = 1
+        batch.seq_id[index][0] = 0
+        batch.logits[index] = index == len(tokens) - 1
+
+
+if __name__ == "__main__":
+    main()
