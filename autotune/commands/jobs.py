@@ -81,7 +81,7 @@ def _named(workspace: Workspace, jobs: list[JobPaths], word: str) -> list[JobPat
     else:
         chosen = [job for job in jobs if job_name(job) == word]
     if not chosen:
-        raise UnknownJob(f"no job {word!r} here; {_existing(jobs) or no_jobs(workspace)}")
+        raise UnknownJob(f"no job {word!r} here: {_existing(jobs) or no_jobs(workspace)}")
     return chosen
 
 

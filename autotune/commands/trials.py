@@ -35,7 +35,7 @@ from autotune.storage.trials_file import LogTrials, check_log, check_trial
 from autotune.storage.trials_file import read as read_file
 from autotune.storage.trials_file import write as write_file
 from autotune.storage.tuning_log import FORMAT, TuningLog
-from autotune.tvm_backend.sanitize import check_trace
+from autotune.tvm_backend.untrusted_files import check_trace
 from autotune.version import TESTED_TVM
 
 if TYPE_CHECKING:

@@ -112,7 +112,9 @@ def read(path: Path, check_trace: CheckTrace) -> Iterator[LogTrials]:
         with gzip.open(path, "rb") as file:
             yield from _Reader(path, file, check_trace).logs()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DamagedFile(f"{path} is not a whole file of trials: {error}") from error
+        raise DamagedFile(
+            f"{path} is not a file of trials, or is cut short ({error}); `autotune trials export` writes one"
+        ) from error
     except OSError as error:
         raise disk_problem("read", path, error) from error
 

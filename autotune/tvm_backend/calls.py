@@ -1,7 +1,7 @@
 """What tensor programs call outside of themselves, which is little, and nothing that a file could choose.
 
 A program that is read from a file may call what TVM's lowering of models calls: arithmetic and the sorting of TVM's
-runtime (`check_program`). A schedule brings no call along (`check_calls`): `autotune.tvm_backend.sanitize` refuses
+runtime (`check_program`). A schedule brings no call along (`check_calls`): `tvm_backend/untrusted_files.py` refuses
 traces that could, and this is the second wall, in front of the compiler, whatever a schedule came from.
 """
 

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,27 +58,56 @@ class Patch:
 
 
 def patches() -> list[Patch]:
-    """All mutants that are kept and still have their place, which may have moved since they were drawn."""
+    """All mutants that still have their place, which may have moved since they were drawn. Prints which have none."""
     restore()
     read = []
     for file in sorted(PATCHES.glob("*.patch")):
         if apply(file):
-            path = Path(file.read_text().splitlines()[0].removeprefix("--- a/"))
-            read.append(Patch(file.stem, path, _first_change(path)))
+            read.append(Patch(file.stem, *_first_change()))
             restore()
+        else:
+            print(f"mutant {file.stem} has no place: its lines are gone, or occur twice", file=sys.stderr)
     return read
 
 
 def apply(patch: Path) -> bool:
-    """Applies a patch, with a line of context where more has changed; whether it has a place."""
-    return git("apply", str(patch)) or git("apply", "-C1", "--recount", str(patch))
+    """Applies a patch where it was drawn or, where code has moved, where its lines are; whether it has a place."""
+    return git("apply", str(patch)) or git("apply", "-C1", "--recount", str(patch)) or _apply_elsewhere(patch)
 
 
-def _first_change(path: Path) -> int:
-    command = ["git", "diff", "-U0", "--", str(path)]
-    diff = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    hunk = next(line for line in diff.splitlines() if line.startswith("@@"))
-    return int(re.findall(r"\d+", hunk)[0])
+def _apply_elsewhere(patch: Path) -> bool:
+    modules = {path: path.read_text() for path in (ROOT / "autotune").rglob("*.py")}
+    found = place(patch.read_text(), modules)
+    if found is not None:
+        found[0].write_text(found[1])
+    return found is not None
+
+
+def place(patch: str, modules: Mapping[Path, str]) -> tuple[Path, str] | None:
+    """The only module that has the lines of a patch, with the patch applied.
+
+    As few lines around the change are left out as must be. None if no module has the changed lines, or if several have.
+    """
+    lines = [line for line in patch.splitlines(keepends=True) if not line.startswith(("---", "+++", "@@"))]
+    changed = [number for number, line in enumerate(lines) if line[0] in "+-"]
+    for around in (3, 2, 1, 0):
+        part = lines[max(0, changed[0] - around) : changed[-1] + 1 + around]
+        old = "\n" + "".join(line[1:] for line in part if line[0] != "+")
+        new = "\n" + "".join(line[1:] for line in part if line[0] != "-")
+        having = [path for path, text in modules.items() if old in text]
+        if having:
+            path = having[0]
+            unique = len(having) == 1 and modules[path].count(old) == 1
+            return (path, modules[path].replace(old, new)) if unique else None
+    return None
+
+
+def _first_change() -> tuple[Path, int]:
+    command = ["git", "diff", "-U0", "--no-prefix", "--", "autotune"]
+    diff = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    path = next(line for line in diff if line.startswith("--- ")).removeprefix("--- ")
+    hunk = next(line for line in diff if line.startswith("@@"))
+    return Path(path), int(re.findall(r"\d+", hunk)[0])
 
 
 def git(*words: str) -> bool:

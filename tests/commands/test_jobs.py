@@ -56,7 +56,7 @@ class TestSelect:
         assert select(workspace, ["all"]) == []
         with pytest.raises(UnknownJob) as caught:
             select(workspace, ["last"])
-        assert str(caught.value) == f"no job 'last' here; {no_jobs(workspace)}"
+        assert str(caught.value) == f"no job 'last' here: {no_jobs(workspace)}"
         assert str(workspace.root.absolute()) in no_jobs(workspace) and "autotune submit" in no_jobs(workspace)
 
 
@@ -70,10 +70,10 @@ class TestWhatTheErrorSays:
         self, workspace: Workspace, make_job: Callable[..., JobPaths]
     ) -> None:
         make_job(3, "vgg")
-        assert self.text(workspace) == "no job '77' here; there is 3 (vgg)"
+        assert self.text(workspace) == "no job '77' here: there is 3 (vgg)"
         for id, name in ((1, "a"), (2, "b"), (5, "net"), (12, "7up")):
             make_job(id, name)
-        assert self.text(workspace) == "no job '77' here; there are 1 (a), 2 (b), 3 (vgg), 5 (net), 12 (7up)"
+        assert self.text(workspace) == "no job '77' here: there are 1 (a), 2 (b), 3 (vgg), 5 (net), 12 (7up)"
         make_job(13, "new")
         assert self.text(workspace).endswith("there are ... 2 (b), 3 (vgg), 5 (net), 12 (7up), 13 (new)")
 

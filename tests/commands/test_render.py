@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import replace
 
 import pytest
@@ -81,3 +82,8 @@ def test_the_time_of_the_whole_model_is_told_with_where_it_goes(whole: WholeMode
     job = replace(JOB, tasks=(TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0)), whole_model=whole)
     assert render.whole_model(job) == says
     assert ("MODEL" in shown(render.queue([JOB, job], None))) == (whole is not None)
+
+
+def test_the_daemon_says_for_how_long_it_has_run() -> None:
+    info = DaemonInfo({"pid": 7}, time.time() - 7200, "interleave", stopping=True, window="22:00-06:00")
+    assert render.daemon(info) == "pid 7, interleave, 22:00-06:00 only, running for 2h00m, stopping"

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from autotune.config import load_config
 from autotune.daemon.clock import DaemonClock
+from autotune.daemon.job_queue import Change
 from autotune.daemon.loop import Daemon
 from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import TimedOut
@@ -71,3 +72,9 @@ def test_what_has_ended_is_let_go_and_is_there_for_a_retry(
     gc.unfreeze()
     assert read_state(jobs[0]).retries_seen == 1, "nobody noticed the retry"
     assert let_go[-1] == set()
+
+
+def test_two_changes_together_are_those_of_the_jobs_of_both() -> None:
+    one, two, none = Change(True, frozenset({1})), Change(True, frozenset({2})), Change()
+    assert one | two == Change(True, frozenset({1, 2}))
+    assert (one | none, none | one, none | none) == (one, one, none)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from autotune.errors import DamagedFile
+from autotune.errors import DamagedFile, DiskProblem
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, StageFile, TaskSpec
-from autotune.storage.job_files import read_spec, read_stage
+from autotune.storage.job_files import checksum, read_spec, read_stage, set_aside
 from autotune.storage.paths import JobPaths
 
 TUNED = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
@@ -32,3 +33,15 @@ def test_a_stage_file_that_is_not_what_its_name_says_is_damaged(
     formats.write(path, file)
     with pytest.raises(DamagedFile, match=says):
         read_stage(paths, path, read_spec(paths))
+
+
+def test_what_cannot_be_set_aside_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DiskProblem, match=f"{tmp_path}/gone"):
+        set_aside(tmp_path / "gone")
+
+
+def test_a_checksum_is_the_size_and_the_crc_and_goes_on_from_another(tmp_path: Path) -> None:
+    for name, data in (("first", b"1234"), ("second", b"56789")):
+        (tmp_path / name).write_bytes(data)
+    _, first = checksum(tmp_path / "first")
+    assert checksum(tmp_path / "second", first) == (5, 0xCBF43926), "the check value of CRC-32, that of 123456789"

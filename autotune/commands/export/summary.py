@@ -92,7 +92,8 @@ def _latencies(report: Mapping[str, Any]) -> list[str]:
     reference_ms = latency[f"{runtime}_ms"]
     middle, low, high = report[f"share_of_{runtime}"]
     share = f"{middle:.2f} of it"
-    spread = f"({low:.2f} to {high:.2f} in {report['processes']} processes of each)"
+    processes = report["processes"]
+    spread = f"({low:.2f} to {high:.2f} in {processes} processes of each)" if processes > 1 else "(one process of each)"
     return [
         *ours,
         f"{title(runtime):>12}  {reference_ms:10.3f} ms   tuned takes {share} {spread}",

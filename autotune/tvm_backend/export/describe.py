@@ -26,7 +26,7 @@ from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS
 from autotune.tvm_backend.graph.run_order import MIN_MEMORY
 from autotune.tvm_backend.lowering import finish
 from autotune.tvm_backend.target import tvm_target
-from autotune.tvm_backend.threads.beside import JOINED
+from autotune.tvm_backend.threads.concurrent_loops import JOINED
 from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import IRModule, Target
 

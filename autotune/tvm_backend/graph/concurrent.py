@@ -14,7 +14,7 @@ from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.graph.run_order import BESIDE, independent
 from autotune.tvm_backend.search.tasks import as_program, gflop, moving_us
-from autotune.tvm_backend.threads.beside import joined
+from autotune.tvm_backend.threads.concurrent_loops import joined
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, PrimFunc, Target
 
 _TIR = "relax.call_tir"

@@ -7,8 +7,8 @@ import tvm_ffi
 from tvm import tirx
 
 from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.sanitize import WHOLE_VECTORS
 from autotune.tvm_backend.types import IRModule, Loop, PrimFunc
+from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
 _INDEX = "int64"
 

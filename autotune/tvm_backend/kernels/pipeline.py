@@ -23,7 +23,7 @@ from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
 from autotune.tvm_backend.kernels.tensor_offsets import add_offsets
 from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.threads.beside import join_loops
+from autotune.tvm_backend.threads.concurrent_loops import join_loops
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
 

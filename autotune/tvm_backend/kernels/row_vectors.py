@@ -25,7 +25,6 @@ from autotune.tvm_backend.calls import check_calls
 from autotune.tvm_backend.isa.choice import vector_registers
 from autotune.tvm_backend.kernels.index_values import block_in
 from autotune.tvm_backend.kernels.vector_runs import run_of
-from autotune.tvm_backend.sanitize import WHOLE_VECTORS
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
 from autotune.tvm_backend.types import (
     BlockRV,
@@ -40,6 +39,7 @@ from autotune.tvm_backend.types import (
     TuningRecord,
     Workload,
 )
+from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
 
 def record_to_compile(item: Candidate | Trial, workload: Workload, target: Target) -> TuningRecord:

@@ -21,8 +21,8 @@ from tvm import relax, tirx
 from tvm.ir import TensorRegion
 from tvm.s_tir import SBlockRealize, ScheduleError
 
-from autotune.tvm_backend.sanitize import WHOLE_VECTORS
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, Schedule
+from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
 _LANES = 16
 _VECTORS = 4  # of partial results: a step on one need not wait for the step before it on the same

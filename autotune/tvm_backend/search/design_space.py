@@ -18,7 +18,6 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.intrinsics.tiles import register_named
-from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 from autotune.tvm_backend.search.gpu_sketches import QUIET, gpu_generator
 from autotune.tvm_backend.types import (
@@ -32,6 +31,7 @@ from autotune.tvm_backend.types import (
     Trace,
     TuneContext,
 )
+from autotune.tvm_backend.untrusted_files import check_trace
 
 Tile = tuple[int, ...]
 

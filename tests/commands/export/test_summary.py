@@ -22,6 +22,7 @@ def test_a_report_compares_with_what_was_timed() -> None:
     text = told(values={"scale": 2.0})
     assert "5.0 times as fast as untuned" in text
     assert "ONNX Runtime      10.000 ms   tuned takes 0.81 of it (0.78 to 0.85 in 5 processes of each)" in text
+    assert told(processes=1).splitlines()[2].endswith("tuned takes 0.81 of it (one process of each)")
     lines = told(latency={"tuned_ms": 8.0, "onnxruntime_ms": 10.0}).splitlines()
     assert lines[0] == "       tuned       8.000 ms" and lines[1].startswith("ONNX Runtime")
     latency = {"untuned_ms": 40.0, "tuned_ms": 8.0, "torch_ms": 16.0}

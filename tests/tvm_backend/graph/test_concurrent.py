@@ -17,7 +17,7 @@ from autotune.tvm_backend.export.writing.report_json import kernel_work
 from autotune.tvm_backend.graph.concurrent import beside_where_small
 from autotune.tvm_backend.lowering import finish, prepare
 from autotune.tvm_backend.search.tasks import task_weights
-from autotune.tvm_backend.threads.beside import JOINED
+from autotune.tvm_backend.threads.concurrent_loops import JOINED
 
 from ..relax_functions import function
 

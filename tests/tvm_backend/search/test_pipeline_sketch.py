@@ -12,12 +12,12 @@ from tvm.s_tir import Schedule
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 from autotune.tvm_backend.cuda.tensor_pipeline import marked
-from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.design_space import plain_trace, tune_context
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.pipeline_sketch import pipelined
 from autotune.tvm_backend.search.tasks import space_size
 from autotune.tvm_backend.target import resolve_target, tvm_target
+from autotune.tvm_backend.untrusted_files import check_trace
 
 NAMES = {"float16": "Fp16", "bfloat16": "Bf16", "float32": "Tf32", "int8": "Int8"}
 

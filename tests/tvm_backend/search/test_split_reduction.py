@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
-from autotune.tvm_backend.sanitize import check_trace
 from autotune.tvm_backend.search.design_space import design_space, plain_trace
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
@@ -14,6 +13,7 @@ from autotune.tvm_backend.search.occupancy import GpuLimits, Occupancy
 from autotune.tvm_backend.search.scores import estimate
 from autotune.tvm_backend.search.split_reduction import split_schedules
 from autotune.tvm_backend.search.tiled_block import Einsum
+from autotune.tvm_backend.untrusted_files import check_trace
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.sanitize import check_graph, check_trace
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.tasks import read_program
+from autotune.tvm_backend.untrusted_files import check_graph, check_trace
 
 DATA = Path(__file__).parents[1] / "data"
 
