@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,47 @@ def test_the_script_says_what_is_wrong_in_one_line(made: Path, words: tuple[str,
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(reason)
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def write(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built program that writes tokens."""
+    build = tmp_path_factory.mktemp("program")
+    (build / "model.so").symlink_to(made / "lib" / "model.so")
+    site = sysconfig.get_path("purelib")
+    sides = [f"{site}/tvm/lib", f"{site}/tvm_ffi/lib"]
+    libraries = [
+        f"{sides[0]}/libtvm_runtime.so",
+        f"{sides[1]}/libtvm_ffi.so",
+        *(f"-Wl,-rpath,{side}" for side in sides),
+    ]
+    source = made / "lib" / "cpp" / "write.cc"
+    command = ["g++", "-std=c++17", "-O1", f"-I{site}/tvm_ffi/include", source, "-o", build / "write"]
+    subprocess.run([*command, "-Wl,--no-as-needed", *libraries], check=True, capture_output=True)
+    return build / "write"
+
+
+def test_the_cpp_program_writes_tokens(made: Path, write: Path) -> None:
+    for ids in (IDS, list(range(1, 41))):
+        done = subprocess.run([write, ",".join(map(str, ids)), "12"], capture_output=True, text=True, timeout=240)
+        assert [int(word) for word in done.stdout.split()] == expected(made, ids, 12), done.stderr
+        assert f"{len(ids)} tokens read, the first one written after" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("1,999",), "there is no token 999; the model has 256, counted from 0"),
+        (("1,x",), "'x' is no token; give 1,2,3"),
+        (("1", "80"), "the context is full: it has room for 64 tokens, 64 are kept, and 1 more were given"),
+        ((",".join(["1"] * 65),), "the context is full: it has room for 64 tokens, 0 are kept, and 65 more were given"),
+    ],
+)
+def test_the_cpp_program_says_what_is_wrong_in_one_line(write: Path, words: tuple[str, ...], reason: str) -> None:
+    done = subprocess.run([write, *words], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 2
+    assert done.stderr.startswith(reason)
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

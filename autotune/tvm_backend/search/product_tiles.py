@@ -24,6 +24,7 @@ _CHUNKS = (4, 8)  # that a part of the matrix has
 _MAX_CHUNKS = 2  # in registers
 _MAX_INNER = 64
 _UNROLLED = 64
+_PIECES = 4  # for each thread, at least
 
 
 def product_tiles(knobs: Knobs) -> Iterator[Configuration]:
@@ -46,7 +47,8 @@ def _configuration(
         return None
     tiles = _tiles(einsum, chunks, *vector_registers(knobs.target))
     instruction, limits = sketch.unroll
-    if not tiles or _UNROLLED not in limits:
+    pieces = prod(tiles[loop][0] for loop in einsum.spatial) if tiles else 0
+    if pieces < _PIECES * int(knobs.target.attrs["num-cores"]) or _UNROLLED not in limits:
         return None
     positions = {0: index, places[instruction]: limits.index(_UNROLLED)}
     for loop, tile in tiles.items():

@@ -46,20 +46,23 @@ def test_all_rows_of_a_block_multiply_a_part_of_the_matrix_before_the_next(knobs
 @pytest.mark.parametrize(("cpu", "registers"), [(WIDE, 16), (NARROW, 8)])
 def test_the_sums_of_a_tile_take_half_of_the_registers(knobs_of, cpu: Target, registers: int) -> None:
     block = 16 if cpu is WIDE else 8
-    knobs = knobs_of((1, 64), 64, 8, block, cpu)
-    for configuration in product_tiles(knobs):
+    knobs = knobs_of((1, 64), 64, 64, block, cpu)
+    configurations = list(product_tiles(knobs))
+    assert configurations
+    for configuration in configurations:
         _, outer, rows, chunks, *_ = decided(knobs, configuration)
         assert rows[-1] * chunks[-1] == registers
         assert prod(outer) == outer[0] == 1
 
 
-def test_products_of_few_rows_and_other_programs_have_none(knobs_of, matmul_of) -> None:
-    assert list(product_tiles(knobs_of((4,), 64, 8, 16))) == []
+def test_products_of_few_rows_or_too_small_for_all_threads_and_other_programs_have_none(knobs_of, matmul_of) -> None:
+    assert list(product_tiles(knobs_of((4,), 64, 64, 16))) == []
+    assert list(product_tiles(knobs_of((16,), 64, 8, 16))) == []
     assert list(product_tiles(Knobs(matmul_of(64), WIDE))) == []
 
 
 def test_a_first_batch_has_some(knobs_of) -> None:
-    knobs = knobs_of((128,), 64, 8, 16)
+    knobs = knobs_of((128,), 64, 64, 16)
     request = Request((), (), 8, None, 1)
     batch = propose(knobs, strategies.get("random"), samplers.make("greedy", 0.0, True), request).candidates
     chosen = {knobs.find(item.trace) for item in batch}

@@ -1,7 +1,8 @@
 """Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
 `autotune.h`, the headers that check the machine, `main.cc` and `CMakeLists.txt` are the same for every model. `model.h`
-describes the model. `autotune.h` is for programs of the user's own; `main.cc` is one.
+describes the model. `autotune.h` is for programs of the user's own; `main.cc` is one. A language model has `language.h`
+and `write.cc`, too, which write tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ FOLDER = "cpp"
 _PERMISSIONS = tuple(item.permission.header for item in isa.SETS if item.permission is not None)
 CHECKS = ("machine.h", *_PERMISSIONS)
 STATIC = ("main.cc", "autotune.h", *CHECKS, "CMakeLists.txt")
+LANGUAGE = ("language.h", "write.cc")  # of a language model
 HEADER = "model.h"
 _HEADER = """\
 // The inputs and outputs of the model {comment}. Made by autotune {version}.
@@ -52,7 +54,7 @@ inline const std::vector<Entry> kEntries = {{{entries}
 }};
 inline const std::vector<TensorInfo>& kInputs = kEntries[0].inputs;
 inline const std::vector<TensorInfo>& kOutputs = kEntries[0].outputs;
-
+{end}
 }}  // namespace model
 """
 
@@ -91,7 +93,9 @@ class Library:
     instructions: Sequence[str] = ()
 
 
-def sources(name: str, library: Library, functions: Sequence[CppFunction], version: str) -> Iterator[tuple[str, bytes]]:
+def sources(
+    name: str, library: Library, functions: Sequence[CppFunction], version: str, end: Sequence[int] | None = None
+) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file of the program: first the header, by which the rest is known as ours.
 
     Args:
@@ -99,6 +103,7 @@ def sources(name: str, library: Library, functions: Sequence[CppFunction], versi
         library: The exported library.
         functions: The functions of the library, one for each set of shapes.
         version: The version of autotune.
+        end: The tokens that end a text of a language model; None for other models.
 
     Yields:
         The name and the content of each file.
@@ -112,9 +117,10 @@ def sources(name: str, library: Library, functions: Sequence[CppFunction], versi
         instructions=text_literal(" ".join(library.instructions)),
         threads=library.threads,
         entries="".join(map(_entry, functions)),
+        end="" if end is None else f"inline const std::vector<int32_t> kEnd = {{{', '.join(map(str, end))}}};\n",
     )
     yield HEADER, header.encode()
-    for static in STATIC:
+    for static in STATIC if end is None else (*STATIC, *LANGUAGE):
         yield static, (check(static) if static in CHECKS else files(__package__).joinpath("cpp", static)).read_bytes()
 
 

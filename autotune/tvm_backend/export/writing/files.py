@@ -11,7 +11,7 @@ from typing import Any
 from autotune.storage.export_lock import LOCK, ExportLock
 from autotune.storage.trees import remove_tree
 from autotune.tvm_backend.export.loadable import REPORT
-from autotune.tvm_backend.export.writing.cpp_program import CHECKS, FOLDER, HEADER, STATIC
+from autotune.tvm_backend.export.writing.cpp_program import CHECKS, FOLDER, HEADER, LANGUAGE, STATIC
 
 LIBRARY = "model.so"
 SCRIPT = "run.py"
@@ -37,7 +37,7 @@ def written(folder: Path, report: Mapping[str, Any]) -> list[str]:
         report: Its report.
     """
     names = [SCRIPT, LIBRARY, *([TOKENIZER] if report.get("language") else [])]
-    names += [f"{FOLDER}/{name}" for name in (*STATIC, HEADER)]
+    names += [f"{FOLDER}/{name}" for name in (*STATIC, *LANGUAGE, HEADER)]
     if report.get("source"):
         texts = (*SOURCE_STATIC, SOURCE_HEADER, NETWORK)
         names += [f"{SOURCE}/{name}" for name in (SUMS, KERNELS, WEIGHTS, *texts)]
@@ -84,7 +84,7 @@ def _marked(path: Path) -> bool | None:
 
 
 def _made_program(folder: Path) -> bool | None:
-    there = [name for name in (*STATIC, HEADER) if (folder / name).exists()]
+    there = [name for name in (*STATIC, *LANGUAGE, HEADER) if (folder / name).exists()]
     if folder.is_dir() and not there:
         return None
     return bool(_marked(folder / HEADER)) if folder.exists() else None

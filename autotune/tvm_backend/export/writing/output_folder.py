@@ -86,5 +86,9 @@ def _write_program(export: ExportJob, library: cpp_program.Library, verified: Se
         for item in verified
         for case in [item.case]
     ]
-    for name, data in cpp_program.sources(spec.name, library, functions, __version__):
+    model = export.models[0]
+    end = model.end_tokens() if isinstance(model, GgufModel) else None
+    for name in cpp_program.LANGUAGE:  # those of an earlier export: CMake builds what is there
+        (folder / name).unlink(missing_ok=True)
+    for name, data in cpp_program.sources(spec.name, library, functions, __version__, end):
         publish_bytes(folder / name, data)

@@ -4,8 +4,8 @@
 //   std::vector<autotune::Output> outputs = net.run({autotune::input(pixels, {1, 3, 224, 224})});
 //   const std::vector<float> scores = outputs[0].values<float>();
 //
-// A library or a machine that is not right throws std::runtime_error. Inputs that are not, such as those of other
-// shapes than the library was compiled for, throw std::invalid_argument. Threads may share a model: they take turns.
+// A library or a machine that is not right throws std::runtime_error. Inputs that are not, as those of other shapes than
+// it was compiled for, throw std::invalid_argument. Threads may share a model: they take turns.
 #pragma once
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
@@ -58,7 +58,6 @@ struct Input {
 
 template <typename T>
 Input input(const T* data, Shape shape) { return {data, std::move(shape), dtype_of<T>()}; }
-
 template <typename T>
 Input input(const std::vector<T>& values, Shape shape) {
   const Input made = input(values.data(), std::move(shape));
@@ -70,7 +69,6 @@ struct Output {
   std::string name, dtype;
   Shape shape;
   std::vector<char> bytes;  // of its elements, row by row
-
   template <typename T>
   std::vector<T> values() const {
     if (dtype != dtype_of<T>()) throw std::invalid_argument("output '" + name + "' is " + dtype);
@@ -113,12 +111,18 @@ class Model {
     }
   }
 
-  ffi::Any compute(const model::Entry& entry) {
-    const std::vector<ffi::Tensor>& tensors = tensors_of(entry);
+  ffi::Any compute(const model::Entry& entry) { return call(entry.name, tensors_of(entry)); }
+  // Calls a function of the library with tensors that are the caller's.
+  ffi::Any call(const std::string& name, const std::vector<ffi::Tensor>& tensors) {
     const std::vector<ffi::AnyView> arguments(tensors.begin(), tensors.end());
     ffi::Any result;
-    machine_->GetFunction(entry.name).value().CallPacked(arguments.data(), arguments.size(), &result);
+    machine_->GetFunction(name).value().CallPacked(arguments.data(), arguments.size(), &result);
     return result;
+  }
+
+  static ffi::Tensor allocated(const model::TensorInfo& info) {
+    return ffi::Tensor::FromNDAlloc(HostMemory{}, ffi::ShapeView(info.shape.data(), info.shape.size()),
+                                    ffi::StringToDLDataType(info.dtype), DLDevice{kDLCPU, 0});
   }
 
   static std::vector<Output> outputs(const model::Entry& entry, const ffi::Any& result) {
@@ -178,18 +182,14 @@ class Model {
     for (int64_t i = 0; info.rows > 0 && i < tensor.numel(); ++i) {
       const int64_t index = element(tensor, i);
       if (index >= 0 && index < info.rows) continue;
-      const std::string what = std::to_string(index) + "; its table has " + std::to_string(info.rows) + " rows";
-      throw std::invalid_argument("input '" + info.name + "' has the index " + what + ", counted from 0");
+      throw std::invalid_argument("input '" + info.name + "' has the index " + std::to_string(index) +
+                                  "; its table has " + std::to_string(info.rows) + " rows, counted from 0");
     }
   }
 
   std::vector<ffi::Tensor>& tensors_of(const model::Entry& entry) {
     std::vector<ffi::Tensor>& tensors = tensors_[entry.name];
-    for (size_t i = tensors.size(); i < entry.inputs.size(); ++i) {
-      const model::TensorInfo& info = entry.inputs[i];
-      tensors.push_back(ffi::Tensor::FromNDAlloc(HostMemory{}, ffi::ShapeView(info.shape.data(), info.shape.size()),
-                                                 ffi::StringToDLDataType(info.dtype), DLDevice{kDLCPU, 0}));
-    }
+    for (size_t i = tensors.size(); i < entry.inputs.size(); ++i) tensors.push_back(allocated(entry.inputs[i]));
     return tensors;
   }
   ffi::Module library_, machine_;
