@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from autotune.commands import t4_file
 from autotune.commands.terminal import say, show, tell, workspace_of
 from autotune.devices import for_target
 from autotune.errors import BadInput, InvalidData, StorageError, UnknownJob, disk_problem
@@ -26,7 +27,7 @@ from autotune.regular_file import check_readable
 from autotune.storage import device_kind
 from autotune.storage.atomic import check_output
 from autotune.storage.device_kind import DeviceKind, claimed, is_private, measured_on, target_keys
-from autotune.storage.formats import SIMULATED, Trial, from_json
+from autotune.storage.formats import SIMULATED, JobSpec, Trial, from_json
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import TaskLogPaths, Workspace
 from autotune.storage.record_log import RecordLog
@@ -291,21 +292,31 @@ def export(
     jobs: Annotated[
         list[str] | None, typer.Argument(metavar="[JOB...]", help="Export only the tasks of these jobs.")
     ] = None,
+    format: Annotated[
+        Literal["trials", "t4"], typer.Option(help="`trials`, or the results of one job for other tools: `t4`.")
+    ] = "trials",
 ) -> None:
     """Write trials to a file that `import` reads elsewhere."""
-    from autotune.commands.jobs import select
-
     workspace = workspace_of(context)
     check_output(file)
-    tasks = None
-    if jobs:
-        specs = [read_spec(paths) for paths in select(workspace, jobs)]
-        tasks = {(spec.target_key, task.hash) for spec in specs for task in spec.tasks}
+    specs = _specs(workspace, jobs or [])
+    if format == "t4":
+        if len(specs) != 1:
+            raise BadInput("--format t4 writes the results of one job; name one")
+        tell(f"wrote {t4_file.write(workspace, specs[0], file)} trials to {file}")
+        return
+    tasks = {(spec.target_key, task.hash) for spec in specs for task in spec.tasks} if jobs else None
     logs = [log for log in collect(workspace, tasks) if log.trials]
     if not logs:
         raise UnknownJob("there are no trials to export")
     write_file(file, logs)
     tell(f"wrote {sum(len(log.trials) for log in logs)} trials of {len(logs)} tasks to {file}")
+
+
+def _specs(workspace: Workspace, jobs: Sequence[str]) -> list[JobSpec]:
+    from autotune.commands.jobs import select
+
+    return [read_spec(paths) for paths in select(workspace, jobs)]
 
 
 @app.command("import")

@@ -74,7 +74,7 @@ A sampler picks the batch from what a strategy explored. `greedy`, the default w
 best of the ranking, and a random share, `search.epsilon`. `adaptive` takes one of each cluster, and replaces those that
 were measured before (`search.synthesis`).
 
-[How they work](../explanation/search.md), [how they compare](../explanation/search-measured.md), and [how to add
+[How they work](../explanation/search.md), [how they compare](../explanation/science.md), and [how to add
 one](../guides/own-strategy.md).
 """
 _POLICIES = """\

@@ -16,10 +16,7 @@ PAGE = Path("explanation", "scheduler-measured.md")
 IMAGES = Path("images")
 _HEAD = """# Scheduling, measured
 
-**The claim.** One daemon that plans the stages of all jobs together ends sooner than one job after another, and
-measures kernels as accurately. Jobs side by side without a plan end sooner still, but log wrong times.
-
-**What it does not show.** The real models ran on two CPUs. GPUs appear only as simulated devices.
+[What this says of the thesis](science.md). GPUs appear only as simulated devices.
 
 `python scripts/bench/evaluate_scheduler.py` measured these figures and wrote this page, the last part at commit
 {commit}.
