@@ -20,7 +20,7 @@ from autotune.planning.estimates import Estimates
 from autotune.planning.view import JobView, RunningView
 from autotune.plans.exploration import decision
 from autotune.processes.messages import StageReport
-from autotune.stages.candidate_progress import explained_attempts
+from autotune.stages.blame import explained_attempts
 from autotune.storage import formats
 from autotune.storage.formats import EstimatesFile
 from autotune.storage.paths import Workspace

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.processes.children import ItemResult
 from autotune.processes.isolate import isolated
-from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
+from autotune.stages.blame import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure
 from autotune.storage.room import check_room, temporary_folder

@@ -15,7 +15,7 @@ from autotune.machine.disturbance import Quiet
 from autotune.processes.children import ItemResult
 from autotune.stages import build
 from autotune.stages.bench import OpenDevice, Timer, is_intact
-from autotune.stages.candidate_progress import CandidateProgress, tracked, with_quarantine
+from autotune.stages.blame import CandidateProgress, tracked, with_quarantine
 from autotune.stages.guard import load_quiet, save_quiet
 from autotune.stages.stage import Stage
 from autotune.storage.formats import Candidate, Failure, Trial

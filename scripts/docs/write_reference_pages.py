@@ -19,7 +19,7 @@ import typer
 from autotune import api, cli, errors, reasons, strategies
 from autotune.options import declared
 from autotune.planning import policies
-from autotune.stages.candidate_progress import InProgress
+from autotune.stages.blame import InProgress
 from autotune.storage import formats, paths
 from autotune.storage.confirmation import Confirmation
 

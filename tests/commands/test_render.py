@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from autotune.commands import render
-from autotune.commands.job_status import JobStatus, TaskStatus, WholeModel
+from autotune.commands.job_status import EntryStatus, JobStatus, TaskStatus, WholeModel
 from autotune.storage.daemon_info import DaemonInfo
 
 JOB = JobStatus(7, "net", "net.onnx", "llvm", "waiting", "", 3, 9, (), None, 0.0, None)
@@ -82,6 +82,12 @@ def test_the_time_of_the_whole_model_is_told_with_where_it_goes(whole: WholeMode
     job = replace(JOB, tasks=(TaskStatus("a", 2, 1, 1000.0), TaskStatus("b", 1, 1, 500.0)), whole_model=whole)
     assert render.whole_model(job) == says
     assert ("MODEL" in shown(render.queue([JOB, job], None))) == (whole is not None)
+
+
+def test_each_set_of_shapes_has_its_times() -> None:
+    entries = (EntryStatus("short", 1.5, 2.25), EntryStatus("long", 7.0))
+    rows = shown(render.tasks(replace(JOB, entries=entries))).splitlines()
+    assert [row.split() for row in rows[-2:]] == [["short", "1.500", "ms", "2.250", "ms"], ["long", "7.000", "ms", "-"]]
 
 
 def test_the_daemon_says_for_how_long_it_has_run() -> None:

@@ -133,6 +133,16 @@ def test_a_stage_that_fails_is_tried_again_and_then_its_task_is_set_aside(
     assert runner.stopped and not workspace.daemon_info.exists()
 
 
+@pytest.mark.parametrize(("policy", "leases"), [("interleave", True), ("uncoordinated", False)])
+def test_a_stage_leases_what_it_runs_on_unless_its_policy_waits_for_nobody(
+    workspace: Workspace, clock: ManualClock, job: JobPaths, policy: str, leases: bool
+) -> None:
+    runner = ScriptedRunner(clock, lambda stage: StageReport(stage.id, "failed"))
+    daemon(workspace, clock, runner, policy=policy, drain=True).run()
+    (stage, *_) = (stage for _, stage in runner.started)
+    assert stage.cpus and bool(stage.resources) == leases
+
+
 def test_a_whole_model_that_cannot_be_timed_is_tried_again_and_then_tuned_on(
     workspace: Workspace, clock: ManualClock, make_job: Callable[..., JobPaths], simulate: Callable[..., None]
 ) -> None:

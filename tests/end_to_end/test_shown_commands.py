@@ -24,6 +24,7 @@ ELSEWHERE = {
     "autotune retry vgg16 --here": "tests/faults/test_machine.py",
     "autotune retune all": "tests/commands/test_retune.py has what it does",
     "autotune retry JOB": "tests/faults/test_no_times.py",
+    "autotune trials export FILE JOB --format t4": "tests/commands/test_t4_file.py",
     "autotune export resnet18 --output lib --frozen": "tests/end_to_end/test_tuning.py",
     "autotune submit model.pt2": "tests/end_to_end/test_pytorch.py",
     "autotune submit hand_landmark.tflite": "tests/end_to_end/test_tflite.py",

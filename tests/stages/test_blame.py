@@ -15,7 +15,7 @@ from autotune.errors import DamagedFile, DiskProblem, MachineProblem, disk_probl
 from autotune.processes.children import ItemResult
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure
-from autotune.stages.candidate_progress import CandidateProgress
+from autotune.stages.blame import CandidateProgress
 from autotune.stages.on_cpu import CpuBench
 from autotune.stages.on_simulated import SimulatedBench
 from autotune.stages.stage import Stage

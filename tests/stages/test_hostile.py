@@ -19,7 +19,7 @@ import pytest
 from autotune.processes.memory import limit_memory
 from autotune.processes.messages import RunStage
 from autotune.stages import build, measure, search, trial_features
-from autotune.stages.candidate_progress import InProgress, explained_attempts
+from autotune.stages.blame import InProgress, explained_attempts
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, Failure, StageFile, Trial
 from autotune.storage.paths import JobPaths, Workspace

@@ -104,3 +104,15 @@ def test_a_stage_whose_file_somebody_has_removed_says_so_in_a_line(
     report = _run(workspace, request, Fitness(), lambda: None)
     assert (report.outcome, report.reason) == ("failed", f"{paths.stage(0, 0)} was removed")
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_error_that_nobody_expected_is_told_by_its_last_line(
+    workspace: Workspace, make_job: Callable[..., JobPaths], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def began() -> None:
+        raise ZeroDivisionError("in a\nin b\nwhat it was\n")
+
+    request = RunStage(4, make_job(target="simulated").folder.name, 0, 0, "search", (0,), 60.0)
+    report = _run(workspace, request, Fitness(), began)
+    assert (report.id, report.outcome, report.reason) == (4, "failed", "ZeroDivisionError: what it was")
+    assert "Traceback" in capfd.readouterr().err

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.commands.report.history import BestPoint, LatencyPoint, TaskTrials, failures, latency_curve, split
+from autotune.commands.report.history import (
+    BestPoint,
+    History,
+    LatencyPoint,
+    TaskTrials,
+    failures,
+    latency_curve,
+    split,
+)
 from autotune.storage.formats import Failure, JobSpec, TaskSpec, Trial
+from autotune.storage.tuning_log import TuningLog
 
 BEGIN = 100.0
 
@@ -56,6 +67,13 @@ def test_what_was_known_stands_at_the_start_and_counts_unless_the_job_is_fresh()
     assert task.curve() == (BestPoint(1, 3000.0), BestPoint(2, 2000.0))
     task = split(spec((1,), measured=(1,)), 0, [trial(3000.0, 50), trial(2000.0, 110)])
     assert len(task.counted) == 2
+
+
+def test_the_index_of_a_log_gives_the_curve_of_its_trials(tmp_path: Path) -> None:
+    log = TuningLog(tmp_path / "log.jsonl")
+    trials = trial(3000.0, 110), trial(None, 120), trial(2000.0, 140)
+    log.add([replace(made, hash=f"{number:016x}") for number, made in enumerate(trials)])
+    assert History(spec((1,)), (log,)).latency() == (LatencyPoint(10, 1, 3.0), LatencyPoint(40, 3, 2.0))
 
 
 def test_failures_are_counted_by_stage_and_kind() -> None:

@@ -98,8 +98,8 @@ def test_what_a_node_lends_is_bounded_by_ray_and_by_the_settings(host: Host, wor
 
 
 def test_a_host_that_leaves_deletes_its_copy(workspace: Workspace, job: JobPaths, tmp_path: Path) -> None:
-    host = Host("n1", workspace.config.read_text(), {}, 2, 5.0, 0)
+    host = Host("n1", workspace.config.read_text(), {"recorded/net.jsonl": b"{}"}, 2, 5.0, 0)
     folder = host._scratch.workspace.root
-    assert folder.exists()
+    assert (folder / "recorded" / "net.jsonl").read_bytes() == b"{}"
     host.leave()
     assert not folder.exists()
