@@ -156,6 +156,7 @@ class RuntimeComparison:
         timings: int,
         pair: tuple[str, str] | None = None,
         without: Collection[str] = (),
+        once: Collection[str] = (),
         longest_s: float = _LONG_S,
         kernels_of: str = "",
     ) -> dict[str, RuntimeTimes]:
@@ -168,6 +169,7 @@ class RuntimeComparison:
                 is uncertain by more than 5% and that time is not over. A runtime outside of the pair whose process
                 takes more than 5 s gets one turn, so that the time is left to the pair.
             without: The names of those that are not timed.
+            once: The names of those that are timed in the first turn only.
             longest_s: The seconds that all turns together may take, after the first: none begins that would end later
                 if it took as long as the longest before.
             kernels_of: A library whose kernels are timed, too, in three of its processes, or in one if that is slow.
@@ -197,6 +199,7 @@ class RuntimeComparison:
             if kernels_of in slow or turn + 1 >= _KERNEL_PROCESSES:
                 kernels_of = ""
             names = [name for name in names if name not in slow or name in pair] if pair else names
+            names = [name for name in names if name not in once]
         return times
 
     def _turn(self, names: Sequence[str], timings: int, times: Mapping[str, RuntimeTimes], kernels_of: str) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.export.timing import retiming
-from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, ratios
 from autotune.tvm_backend.export.timing.whole_model import TUNED
 
 _EARLY_TURNS = 7  # of libraries that are compared
@@ -134,22 +133,13 @@ def _time_entry(
     if timing.reference and device == "cpu" and model.is_usual:
         runtimes[model.runtime] = Runtime(model.runtime, model.file, values=spec.values)
     with RuntimeComparison(runtimes, entry.inputs, arrays, timing.threads) as comparison:
-        began = time.monotonic()
-        times = _first_times(comparison, model.runtime)
-        left_s = _EARLY_S - (time.monotonic() - began)
-        more = (timing.processes - 1) * TIMINGS if left_s > 0 else 0
-        # The reference only says what the library is compared with: a process of it is enough while others wait.
-        later = comparison.time(more, without={model.runtime}, longest_s=left_s) if more else {}
-    turns_ms = [value for some in (times, later) if some for value in some[TUNED].turns_ms]
-    ours_ms = tuple(round(value, 5) for value in turns_ms)
+        timings = timing.processes * TIMINGS
+        reference = {model.runtime}  # it only says what the library is compared with: a process is enough
+        try:
+            times = comparison.time(timings, once=reference, longest_s=_EARLY_S)
+        except WorkerError:
+            times = comparison.time(timings, without=reference, longest_s=_EARLY_S)
+    ours_ms = tuple(round(value, 5) for value in times[TUNED].turns_ms)
     if model.runtime not in times:
         return EntryTimes(entry.name, ours_ms, sum_ms)
     return EntryTimes(entry.name, ours_ms, sum_ms, model.runtime, round(times[model.runtime].median_ms, 5))
-
-
-def _first_times(comparison: RuntimeComparison, reference: str) -> dict[str, RuntimeTimes]:
-    """Time a process of the library and one of the reference, which is left out if it cannot be run."""
-    try:
-        return comparison.time(TIMINGS)
-    except WorkerError:
-        return comparison.time(TIMINGS, without={reference})

@@ -219,6 +219,12 @@ def test_a_slow_runtime_outside_of_the_pair_gets_one_turn(library, processes):
     assert [len(item.turns_ms) for item in times.values()] == [1, 3, 3, 3]
 
 
+def test_a_runtime_that_is_timed_once_is_in_the_first_turn_only(comparison, processes):
+    times = comparison.time(3 * TIMINGS, once={"theirs"})
+    assert {name: len(item.turns_ms) for name, item in times.items()} == {"ours": 3, "theirs": 1}
+    assert processes.begun() == ["ours", "theirs", "ours", "ours"]
+
+
 def test_fewer_than_five_turns_are_not_made_more(comparison, processes):
     processes.turns = {"ours": itertools.count(1.0), "theirs": itertools.count(1.0, 7.0)}
     times = comparison.time(2 * TIMINGS, pair=("ours", "theirs"))
