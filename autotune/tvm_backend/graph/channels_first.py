@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import constant_of, is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.permutations import TO_FIRST, TO_LAST
 from autotune.tvm_backend.graph.reshape import ELEMENTWISE
 from autotune.tvm_backend.graph.rewrite import Rewriter, rewrite_and_clean
@@ -98,7 +98,7 @@ def _movable(expr: Expr) -> bool:
 
 
 def _moved_constant(expr: Expr) -> Expr:
-    value = expr.value.numpy()
+    value = values_of(expr)
     if value.size == 1:
         return relax.const(value.reshape(()), str(expr.ty.dtype))
     moved = value.reshape((1,) * (4 - value.ndim) + value.shape).transpose(TO_FIRST)
@@ -128,15 +128,15 @@ def _kernel(graph: _ChannelsFirst, weight: Expr, layout: str) -> Expr | None:
     """Return constant weights with the channels of the output first, also dequantised ones; None for any other."""
     axes = [layout.index(axis) for axis in "OIHW"]
     if is_tensor_constant(weight):
-        return relax.const(np.ascontiguousarray(weight.value.numpy().transpose(axes)), str(weight.ty.dtype))
+        return constant_of(values_of(weight).transpose(axes), str(weight.ty.dtype))
     value: Expr = graph.values.get(weight)
     if op_name(value) == "relax.reshape":
         value = graph.values.get(value.args[0])
     if op_name(value) != "relax.dequantize" or not all(map(is_tensor_constant, value.args)):
         return None
     integers, scale, zero = value.args
-    moved = integers.value.numpy().reshape(static_shape(weight)).transpose(axes)
-    if scale.value.numpy().size not in (1, len(moved)):
+    moved = values_of(integers).reshape(static_shape(weight)).transpose(axes)
+    if values_of(scale).size not in (1, len(moved)):
         return None
     constant = relax.const(np.ascontiguousarray(moved), str(integers.ty.dtype))
     return graph.builder.emit(relax.op.dequantize(constant, scale, zero, axis=0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule
 
@@ -43,7 +43,7 @@ class _RowSlicer(PlainRewriter):
         if not isinstance(data, relax.Var) or not shape or not all(shape) or (not result and len(shape) > 1):
             return None
         axis = int(value.attrs.axis) % len(shape)
-        rows = indices.value.numpy().astype(np.int64).ravel()
+        rows = values_of(indices).astype(np.int64).ravel()
         inside = rows.size and rows[0] >= 0 and rows[-1] < shape[axis]
         if not inside or (np.diff(rows) != 1).any():
             return None
@@ -64,7 +64,7 @@ class _RowReader(PlainRewriter):
         indices = self._indices(encoded, static_shape(matrix)[0])
         if indices is None:  # before the table, which may be large, is copied
             return None
-        table = matrix.value.numpy()
+        table = values_of(matrix)
         if not np.isfinite(table).all():
             return None
         emit = self.builder.emit
@@ -87,7 +87,7 @@ class _RowReader(PlainRewriter):
             return None
         for indices, numbers in (equal.args, reversed(equal.args)):
             if is_tensor_constant(numbers) and isinstance(indices, relax.Var):
-                counted = np.array_equal(numbers.value.numpy().ravel(), np.arange(depth))
+                counted = np.array_equal(values_of(numbers).ravel(), np.arange(depth))
                 integers = "int" in str(indices.ty.dtype)
                 if counted and integers and static_shape(indices) == (*static_shape(equal)[:-1], 1):
                     return indices

@@ -17,6 +17,7 @@ from autotune.tvm_backend.expressions import (
     op_name,
     plain_convolution,
     static_shape,
+    values_of,
     variables,
 )
 from autotune.tvm_backend.graph.rewrite import Rewriter, rewrite
@@ -142,7 +143,7 @@ def _affine_operands(value: Expr) -> tuple[_Step, Expr, Array] | None:
     shape = static_shape(operand)
     if len(shape) != 4 or shape != static_shape(value) or float_dtype(operand) is None:
         return None
-    const = _per_channel(other.value.numpy(), shape[1])
+    const = _per_channel(values_of(other), shape[1])
     return None if const is None else (table[name], operand, const)
 
 
@@ -160,7 +161,7 @@ def _scale_weights(call: Expr, scale: Array) -> Expr:
     if (scale == 1).all():
         return call
     data, weight = call.args
-    scaled = weight.value.numpy().astype(np.float64) * scale.reshape(-1, 1, 1, 1)
+    scaled = values_of(weight).astype(np.float64) * scale.reshape(-1, 1, 1, 1)
     return relax.Call(call.op, [data, _as_constant(scaled, weight)], call.attrs, call.ty_args)
 
 

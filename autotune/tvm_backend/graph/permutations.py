@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, variables
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of, variables
 from autotune.tvm_backend.graph.reshape import ELEMENTWISE
 from autotune.tvm_backend.graph.rewrite import Rewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule, Var
@@ -164,7 +164,7 @@ def _sinks(value: Expr, axes: Axes) -> bool:
     if len(static_shape(value)) != rank:
         return False
     if name in _QUANTISATIONS:
-        return all(is_tensor_constant(item) and item.value.numpy().size == 1 for item in value.args[1:])
+        return all(is_tensor_constant(item) and values_of(item).size == 1 for item in value.args[1:])
     if name in _REDUCTIONS:
         return value.attrs.axis is not None and bool(value.attrs.keepdims)
     tensors = _tensors(value)
@@ -173,7 +173,7 @@ def _sinks(value: Expr, axes: Axes) -> bool:
 
 def _constant_before(constant: Expr, axes: Axes) -> Expr:
     """A constant that is broadcast to a permuted tensor as one that is broadcast to the tensor itself."""
-    value = constant.value.numpy()
+    value = values_of(constant)
     if value.ndim == 0:
         return constant
     wide = value.reshape((1,) * (len(axes) - value.ndim) + value.shape)

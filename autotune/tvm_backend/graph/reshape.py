@@ -10,7 +10,7 @@ from math import prod
 
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.rewrite import Rewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule, Var
 
@@ -101,7 +101,7 @@ def _reshaped_constant(constant: Expr, shape: tuple[int, ...], before: tuple[int
 
     None where it is neither one number nor spans the last dimensions, unless the shapes differ in dimensions of 1 only.
     """
-    value = constant.value.numpy()
+    value = values_of(constant)
     if value.size == 1:
         return relax.const(value.reshape(()), str(constant.ty.dtype))
     if _without_ones(shape) == _without_ones(before):

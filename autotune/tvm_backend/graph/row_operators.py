@@ -18,6 +18,7 @@ from autotune.tvm_backend.expressions import (
     op_name,
     readers,
     static_shape,
+    values_of,
     variables,
 )
 from autotune.tvm_backend.graph.reshape import ELEMENTWISE
@@ -273,9 +274,9 @@ class _Written:
             return None
         data, mean = difference.args
         averaged = self._mean(self._values.get(mean))
-        if averaged is None or not averaged.same_as(data) or epsilon.value.numpy().size != 1:
+        if averaged is None or not averaged.same_as(data) or values_of(epsilon).size != 1:
             return None
-        return data, scale, offset, float(epsilon.value.numpy().item())
+        return data, scale, offset, float(values_of(epsilon).item())
 
     def _with_constant(self, value: Expr, name: str) -> tuple[Expr, Expr]:
         """The value of the one operand of a binary operator and the constant that is the other; else None twice."""
@@ -305,4 +306,4 @@ class _Written:
         if op_name(value) != "relax.power" or not value.args[0].same_as(moved):
             return op_name(value) == "relax.square" and bool(value.args[0].same_as(moved))
         exponent = value.args[1]
-        return is_tensor_constant(exponent) and bool((exponent.value.numpy() == 2.0).all())
+        return is_tensor_constant(exponent) and bool((values_of(exponent) == 2.0).all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape, values_of
 from autotune.tvm_backend.graph.reshape import ELEMENTWISE
 from autotune.tvm_backend.graph.rewrite import Rewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule, Var
@@ -59,7 +59,7 @@ class _Signals(Rewriter):
         left, right = (int(size) for size in attrs.padding)
         return relax.op.nn.conv2d(
             self._image(data),
-            relax.const(np.expand_dims(weights.value.numpy(), 2), str(weights.ty.dtype)),
+            relax.const(np.expand_dims(values_of(weights), 2), str(weights.ty.dtype)),
             strides=(1, int(attrs.strides[0])),
             padding=(0, left, 0, right),
             dilation=(1, int(attrs.dilation[0])),
@@ -93,6 +93,6 @@ def _is_signal(expr: Expr) -> bool:
 
 def _constant_image(constant: Expr) -> Expr:
     """A constant that is broadcast to a signal as one that is broadcast to its image."""
-    value = constant.value.numpy()
+    value = values_of(constant)
     wide = np.expand_dims(value, -2) if value.ndim > 1 else value
     return relax.const(wide, str(constant.ty.dtype))

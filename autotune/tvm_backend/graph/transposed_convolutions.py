@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.operators.convolution import has_disjoint_windows
 from autotune.tvm_backend.types import Call, Expr, IRModule
@@ -80,7 +80,7 @@ class _PhaseSplitter(PlainRewriter):
     def _phases(self, call: Call, axes: list[_Axis]) -> Expr:
         _, convolution = _KINDS[op_name(call)]
         groups = int(call.attrs.groups)
-        weights = _weights(call.args[1].value.numpy(), groups, axes)
+        weights = _weights(values_of(call.args[1]), groups, axes)
         padding = [axis.padding[end] for end in (0, 1) for axis in axes]
         weight = relax.const(weights, str(call.args[1].ty.dtype))
         return self.emit(convolution(self.leaf(call.args[0]), weight, padding=padding, groups=groups))

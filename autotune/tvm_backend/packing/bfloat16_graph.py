@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from tvm import relax, te
 
-from autotune.tvm_backend.expressions import op_name, static_shape, variables
+from autotune.tvm_backend.expressions import op_name, static_shape, values_of, variables
 from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE
 from autotune.tvm_backend.isa.choice import computes_bfloat16
 from autotune.tvm_backend.isa.values import LANES
@@ -226,7 +226,7 @@ class _Arguments:
         if isinstance(operand, float):
             return lambda *_at: te.const(operand, FLOAT)
         if not isinstance(operand, relax.Var):
-            values = operand.value.numpy()
+            values = values_of(operand)
             vectors = self.add(relax.const(by_channel(values, values.size, np.float32), FLOAT))
             return lambda *position: vectors[position[-2:]]
         if operand in self.nodes:

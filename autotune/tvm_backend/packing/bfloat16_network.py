@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.permutations import TO_FIRST, TO_LAST, axes_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.graph.row_operators import normalised_rows
@@ -51,7 +51,7 @@ def _read(graph: Bfloat16Graph, operand: Expr, shape: Shape, is_image: bool) -> 
         return float(operand.value)
     size = static_shape(operand)
     if prod(size) == 1:
-        return float(operand.value.numpy().reshape(()))
+        return float(values_of(operand).reshape(()))
     axis = 1 if is_image else len(shape) - 1
     wide = (1,) * (len(shape) - len(size)) + size
     return (

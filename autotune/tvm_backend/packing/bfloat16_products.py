@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape, values_of
 from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, rounded
 from autotune.tvm_backend.isa.choice import dot_instructions
 from autotune.tvm_backend.isa.values import LANES
@@ -69,7 +69,7 @@ def _convolution(graph: Bfloat16Graph, call: Call) -> ProductNode | None:
     channels = static_shape(data)[1]
     groups = int(call.attrs.groups)
     if groups == channels > 1:
-        taps = np.ascontiguousarray(taps_in_words(weight.value.numpy(), 1), np.float32)
+        taps = np.ascontiguousarray(taps_in_words(values_of(weight), 1), np.float32)
         depthwise = relax.const(taps, FLOAT)
         sums = partial(kernels.sums_of_depthwise, window=window)
         return ProductNode("bfloat16_depthwise_conv2d", lambda: (graph.chunks(data), depthwise), sums)
@@ -77,9 +77,9 @@ def _convolution(graph: Bfloat16Graph, call: Call) -> ProductNode | None:
         return _in_groups(graph, call)
     line = _Line.of(call) if not graph.is_packed(data, is_image=True) else None
     if line is not None:
-        return line.product(graph, data, weight.value.numpy())
+        return line.product(graph, data, values_of(weight))
     lanes = _FEW_CHANNELS if channels <= _FEW_CHANNELS and not graph.is_packed(data, is_image=True) else LANES
-    packed = _packed_weight(weight.value.numpy(), lanes)
+    packed = _packed_weight(values_of(weight), lanes)
     instructions = dot_instructions(graph.target, "bfloat16")
     if instructions.tiles and _is_small(call) and lanes == LANES:
         outputs, _, wide = packed.shape[:3]
@@ -107,7 +107,7 @@ def _in_groups(graph: Bfloat16Graph, call: Call) -> ProductNode:
     data, weight = call.args
     outer = static_shape(call)[1] // int(call.attrs.groups)
     chunks = -(-static_shape(data)[1] // LANES)
-    values, grouping = by_group(weight.value.numpy(), outer, LANES, chunks)
+    values, grouping = by_group(values_of(weight), outer, LANES, chunks)
     packed = relax.const(_packed_weight(values, LANES), DTYPE)
     sums = _sums(graph, Window.of(call), grouping)
     return ProductNode("bfloat16_conv2d", lambda: (graph.chunks(data), packed), sums)
@@ -182,7 +182,7 @@ def _product(graph: Bfloat16Graph, call: Call) -> ProductNode | None:
         return _product_of_two(graph, call)
     if not is_tensor_constant(matrix) or not isinstance(data, relax.Var) or len(static_shape(data)) < 2:
         return None
-    weight = matrix.value.numpy()
+    weight = values_of(matrix)
     reads_weights = rows <= _FEW_ROWS and weight.size >= _MANY_WEIGHTS
     if weight.ndim != 2 or weight.dtype != np.float32 or not (graph.everywhere or reads_weights):
         return None

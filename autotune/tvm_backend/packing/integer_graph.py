@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.options import Activations
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.permutations import axes_of
 from autotune.tvm_backend.isa.choice import byte_table
 from autotune.tvm_backend.isa.values import LANES, WORD
@@ -264,7 +264,7 @@ class IntegerGraph(PackedGraph):
         if constant is not None:
             return constant.numbers()
         if is_tensor_constant(expr) and str(expr.ty.dtype) == "float32":
-            numbers: Array = expr.value.numpy()
+            numbers: Array = values_of(expr)
             return numbers
         return None
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, values_of
 from autotune.tvm_backend.operators.element_functions import FUNCTIONS
 from autotune.tvm_backend.types import Expr, Var
 
@@ -78,5 +78,5 @@ def single_number(expr: Expr) -> Array | None:
     """Return the number that a constant of one element is; None for any other expression."""
     if not is_tensor_constant(expr) or str(expr.ty.dtype) != "float32":
         return None
-    value: Array = expr.value.numpy()
+    value: Array = values_of(expr)
     return value.reshape(()) if value.size == 1 else None

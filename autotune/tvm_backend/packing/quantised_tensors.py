@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, values_of
 from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.encodings import Result
 from autotune.tvm_backend.types import Call, Expr
@@ -43,8 +43,8 @@ class QuantParams:
         _, scale, zero = call.args
         if dtype not in ("uint8", "int8") or not (is_tensor_constant(scale) and is_tensor_constant(zero)):
             return None
-        scales = scale.value.numpy()
-        zeros = zero.value.numpy()
+        scales = values_of(scale)
+        zeros = values_of(zero)
         if scales.size != 1 or zeros.size != 1 or scales.dtype != np.float32:
             return None
         signed = dtype == "int8"
@@ -124,7 +124,7 @@ class ScaledConstant:
         """Return the constant that a call of dequantize makes; None if it makes another value."""
         if op_name(call) != "relax.dequantize" or not all(map(is_tensor_constant, call.args)):
             return None
-        integers, scale, zero = (item.value.numpy() for item in call.args)
+        integers, scale, zero = (values_of(item) for item in call.args)
         axis = int(call.attrs.axis) % max(integers.ndim, 1)
         if scale.size > 1 or zero.size > 1:
             along = [1] * integers.ndim
