@@ -14,7 +14,7 @@ _RECENT_ROUNDS = 3
 # The weight of the recent improvement; the rest is the weight of the prediction.
 _RECENT_SHARE = 0.5
 # The task that computes fastest is expected to save this share less than one of no speed. On replayed logs the tasks'
-# times fall by 1.3% more with it than without (docs/explanation/science.md).
+# times fall by 1.3% more with it than without (scripts/bench/replay_allocation.py).
 _LESS_IF_FASTEST = 0.95
 
 

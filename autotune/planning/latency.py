@@ -22,7 +22,7 @@ from dataclasses import dataclass
 class Typical:
     """What is assumed of tasks.
 
-    The defaults are fitted to the logs of networks on a CPU (docs/explanation/science.md).
+    The defaults are fitted to the logs of networks on a CPU.
 
     Attributes:
         power: The time above the least possible falls as the trials to the power of minus this.

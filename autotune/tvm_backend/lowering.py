@@ -81,10 +81,8 @@ def _passes(
         (cpu, partial(for_target, target=target)),  # products of packed weights use its instructions
         (cpu, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
-        (
-            True,
-            partial(integer_kernels, target=target, activations=activations),
-        ),  # it reads what becomes folded constants
+        # It reads what becomes folded constants.
+        (True, partial(integer_kernels, target=target, activations=activations)),
         (not cpu, gpu_integers),  # as does this
         # Weights in blocks of vectors.
         (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),

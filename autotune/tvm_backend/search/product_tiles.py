@@ -8,6 +8,7 @@ read, so that a matrix that no cache holds is read once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
 from autotune.strategies.space import Configuration
@@ -29,30 +30,53 @@ _PIECES = 4  # for each thread, at least
 
 def product_tiles(knobs: Knobs) -> Iterator[Configuration]:
     """Yield configurations of a product with a packed matrix, the best first; none of any other program."""
+    products = list(_products(knobs))
     for chunks in _CHUNKS:
-        for index, (instructions, places) in enumerate(knobs.sketches()):
-            sketch = TiledSketch.read(instructions)
-            configuration = None if sketch is None else _configuration(knobs, index, sketch, places, chunks)
-            if configuration is not None:
-                yield configuration
+        configurations = (_configuration(knobs, product, chunks) for product in products)
+        yield from (configuration for configuration in configurations if configuration is not None)
 
 
-def _configuration(
-    knobs: Knobs, index: int, sketch: TiledSketch, places: tuple[int, ...], chunks: int
-) -> Configuration | None:
-    einsum = sketch.einsum(knobs.program) if sketch.block == PACKED_PRODUCT else None
-    if einsum is None or sketch.unroll is None or sketch.locations or sketch.split:
+@dataclass(frozen=True)
+class _Product:
+    """A sketch that tiles the product.
+
+    Attributes:
+        index: Of the sketch.
+        places: The knobs of its sampling instructions.
+        sketch: What these decide.
+        einsum: The block.
+        unroll: The position of the limit of unrolling, and the knob that decides it.
+    """
+
+    index: int
+    places: tuple[int, ...]
+    sketch: TiledSketch
+    einsum: Einsum
+    unroll: tuple[int, int]
+
+
+def _products(knobs: Knobs) -> Iterator[_Product]:
+    for index, (instructions, places) in enumerate(knobs.sketches()):
+        sketch = TiledSketch.read(instructions)
+        if sketch is None or sketch.block != PACKED_PRODUCT or sketch.structure != _STRUCTURE:
+            continue
+        einsum = sketch.einsum(knobs.program)
+        if einsum is None or not sketch.tiles_all(einsum) or sketch.locations or sketch.split:
+            continue
+        if sketch.unroll is not None and _UNROLLED in sketch.unroll[1]:
+            instruction, limits = sketch.unroll
+            yield _Product(index, places, sketch, einsum, (limits.index(_UNROLLED), places[instruction]))
+
+
+def _configuration(knobs: Knobs, product: _Product, chunks: int) -> Configuration | None:
+    tiles = _tiles(product.einsum, chunks, *vector_registers(knobs.target))
+    pieces = prod(tiles[loop][0] for loop in product.einsum.spatial) if tiles else 0
+    if pieces < _PIECES * int(knobs.target.attrs["num-cores"]):
         return None
-    if sketch.structure != _STRUCTURE or not sketch.tiles_all(einsum):
-        return None
-    tiles = _tiles(einsum, chunks, *vector_registers(knobs.target))
-    instruction, limits = sketch.unroll
-    pieces = prod(tiles[loop][0] for loop in einsum.spatial) if tiles else 0
-    if pieces < _PIECES * int(knobs.target.attrs["num-cores"]) or _UNROLLED not in limits:
-        return None
-    positions = {0: index, places[instruction]: limits.index(_UNROLLED)}
+    limit, unrolled = product.unroll
+    positions = {0: product.index, unrolled: limit}
     for loop, tile in tiles.items():
-        place = places[sketch.tiles[loop]]
+        place = product.places[product.sketch.tiles[loop]]
         values = knobs.space.knobs[place].values
         if tile not in values:
             return None
