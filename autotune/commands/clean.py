@@ -23,6 +23,7 @@ from autotune.storage.leftovers import abandoned
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import check_ours
 from autotune.storage.trees import discard_tree, remove_tree
+from autotune.tvm_backend.export import ready_library
 
 _TRASH = "removed-"
 
@@ -108,13 +109,14 @@ def _remove(workspace: Workspace, paths: JobPaths) -> None:
 
 
 def clean_objects(workspace: Workspace) -> int:
-    """Remove the compiled kernels that are kept, and return how many bytes they had.
+    """Remove the compiled kernels and libraries that are kept, and return how many bytes they had.
 
     Raises:
         DiskProblem: One could not be removed.
     """
     try:
-        return KeptObjects(workspace.objects, 0).clear()
+        libraries = sum(map(ready_library.remove, workspace.job_list()))
+        return libraries + KeptObjects(workspace.objects, 0).clear()
     except OSError as error:
         raise disk_problem("remove", workspace.objects, error) from error
 
@@ -127,7 +129,7 @@ def command(
         str, typer.Option(metavar="AGE", help="Only jobs that ended at least this long ago: 7d, 12h.")
     ] = "",
     objects: Annotated[
-        bool, typer.Option("--objects", help="Remove the compiled kernels that are kept in logs/objects.")
+        bool, typer.Option("--objects", help="Remove the compiled kernels and libraries that are kept.")
     ] = False,
 ) -> None:
     """Remove jobs that have ended. The tuning logs stay."""
@@ -136,7 +138,7 @@ def command(
     age = parse_age(older_than) if older_than else 0.0
     workspace = workspace_of(context)
     if objects:
-        tell(f"removed {clean_objects(workspace) / 1e6:.1f} MB of compiled kernels")
+        tell(f"removed {clean_objects(workspace) / 1e6:.1f} MB of compiled kernels and libraries")
     if not (jobs or finished or older_than):
         return
     gone = clean(workspace, age, select(workspace, jobs) if jobs else None)

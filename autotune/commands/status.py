@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import math
@@ -21,8 +22,9 @@ from autotune.commands.report.history import History, LatencyPoint, outlook
 from autotune.commands.terminal import AnyJobs, Json, say, show, tell, workspace_of
 from autotune.errors import AutotuneError
 from autotune.storage.daemon_info import running_daemon
-from autotune.storage.job_files import read_state
+from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.tvm_backend.export import ready_library
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -67,7 +69,7 @@ class Screen:
             shown += ["", render.tasks(statuses[0], self._verbose, _limits(paths[0]))]
             for sentence in (render.plan_search(statuses[0]), render.whole_model(statuses[0])):
                 shown += ["", sentence] if sentence else []
-            shown += self._forecast(paths[0], statuses[0])
+            shown += self._forecast(paths[0], statuses[0]) + self._ready(paths[0])
         return shown
 
     def _spark(self, paths: JobPaths, job: JobStatus) -> str:
@@ -101,6 +103,14 @@ class Screen:
         except AutotuneError:
             return []
         return ["", ahead.says] if ahead is not None and ahead.says else []
+
+    def _ready(self, paths: JobPaths) -> list[str]:
+        """Return whether an export finds its library, as lines to show; none if it has to compile one."""
+        with contextlib.suppress(AutotuneError, OSError):
+            spec = read_spec(paths)
+            if ready_library.find(paths, ready_library.made_from(self._workspace, paths, spec)) is not None:
+                return ["", "ready to export: its library is compiled, and is verified and compared in seconds"]
+        return []
 
 
 def _limits(paths: JobPaths) -> dict[str, KernelLimit]:

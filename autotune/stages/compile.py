@@ -27,6 +27,7 @@ from autotune.storage.job_files import read_stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import LIBRARY, file_digest, is_sealed, seal
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.export import ready_library
 
 # Times of the whole model differ by 1% from process to process. A promise is that much better than what is wanted.
 _MARGIN = 0.99
@@ -47,17 +48,20 @@ Logs = Callable[[int], TuningLog]  # the log of each task of a job, by its index
 def run(stage: Stage) -> dict[str, Any]:
     """Compile the model and publish the confirmation, or end the round if that is not due any more.
 
+    If its time is known well enough, the library is only made ready for an export.
+
     Returns:
-        `compiled`, whether there is a library.
+        `compiled`, whether there is a library that waits to be timed; or `ready` where one was made for an export.
 
     Raises:
         DamagedFile: The job's copy of the model is not what was submitted.
         DiskProblem: The library could not be written.
     """
     sums = _tasks_ms(stage.spec, stage.log)
-    if sums is None or not is_due(stage):
+    if sums is None or not _is_worth_timing(stage):
+        made = _make_ready(stage) if _lacks_library(stage) else {}
         stage.end_round()
-        return {"compiled": False}
+        return {"compiled": False, **made}
     stage.clear_artifacts()
     model = _compile(stage, _LIBRARY, sums)
     others = {
@@ -76,6 +80,14 @@ def _compile(stage: Stage, name: str, tasks_ms: list[float] | None, plan: Plan |
     stage.bench.compile_model(library, plan)
     mark = seal(LIBRARY, file_digest(library))
     return {"seal": mark, "tasks_ms": tasks_ms, "took_s": round(time.monotonic() - began, 3), "at": time.time()}
+
+
+def _make_ready(stage: Stage) -> dict[str, Any]:
+    stage.clear_artifacts()
+    library = stage.artifacts / _LIBRARY
+    stage.bench.compile_model(library)
+    ready_library.keep(stage.paths, library)
+    return {"ready": True}
 
 
 @dataclass(frozen=True)
@@ -132,11 +144,26 @@ def _compiled(stage: Stage, name: str, note: Mapping[str, Any]) -> CompiledModel
 
 
 def is_due(stage: Stage) -> bool:
-    """Return whether a job's whole model is worth a measurement now.
+    """Return whether a job's whole model is worth a measurement now, or an export would have to compile it.
 
     Raises:
         StorageError: A log or the last confirmation cannot be read.
     """
+    return _is_worth_timing(stage) or _lacks_library(stage)
+
+
+def _lacks_library(stage: Stage) -> bool:
+    """Return whether the trials of a job have been made, and there is no library of the best of them."""
+    config = stage.config
+    if not (_can_be_timed(stage.paths, stage.spec, config) and kind_of(stage.spec).is_local_cpu):
+        return False
+    if not config.export.kept_bytes or not _is_over(stage.spec, stage.log) or _is_under_way(stage):
+        return False
+    digest = ready_library.made_from(stage.workspace, stage.paths, stage.spec)
+    return ready_library.find(stage.paths, digest) is None
+
+
+def _is_worth_timing(stage: Stage) -> bool:
     return _promises(stage.paths, stage.spec, stage.log) or (
         (_tells_more(stage.paths, stage.spec, stage.config, stage.log) or bool(_contenders(stage)))
         and not _is_under_way(stage)

@@ -1,7 +1,7 @@
 """Confirm: time the whole model that `compile` has made, beside the model as submitted.
 
 So `status` can say how long the model takes, and not only its tasks; and with `--stop-at` the job ends. If there are
-libraries by two plans, they are timed by turns before, and the faster plan is kept.
+libraries by two plans, they are timed by turns before, and the faster plan is kept. The library is kept for an export.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
 from autotune.storage.exploration_files import with_choice
+from autotune.tvm_backend.export import ready_library
 
 # In how many processes the library is timed: to tell how long it takes, and to end a job.
 _PROCESSES = 3
@@ -48,6 +49,7 @@ def run(stage: Stage) -> dict[str, Any]:
         return {**decision, "skipped": True}
     result = _confirmation(stage, model, last)
     formats.write(stage.paths.confirmed, result)
+    ready_library.keep(stage.paths, model.library)
     if is_due(stage):  # for what was measured meanwhile, of which nobody else reminds it after the last round
         stage.advance("compile")
     else:

@@ -112,7 +112,7 @@ class TvmBench(Bench):
         return self.stage.config.measure.threads or len(self.stage.cpus)
 
     def compile_model(self, library: Path, plan: Plan | None = None) -> None:
-        from autotune.tvm_backend.export.timing.early_timing import compile_early
+        from autotune.tvm_backend.export.early_timing import compile_early
 
         stage = self.stage
         settings = stage.config.export
@@ -127,7 +127,7 @@ class TvmBench(Bench):
         )
 
     def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
-        from autotune.tvm_backend.export.timing.early_timing import EarlyTiming, time_early
+        from autotune.tvm_backend.export.early_timing import EarlyTiming, time_early
 
         self.take()
         stage = self.stage
@@ -136,7 +136,7 @@ class TvmBench(Bench):
         return times
 
     def compare_models(self, libraries: Sequence[Path], reference: Path) -> list[list[float]]:
-        from autotune.tvm_backend.export.timing.early_timing import compare_early
+        from autotune.tvm_backend.export.early_timing import compare_early
 
         self.take()
         return compare_early(self.stage.paths, self.stage.spec, libraries, reference, self._threads)

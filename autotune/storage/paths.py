@@ -20,6 +20,7 @@ WORKSPACE/
       exported.json                what the last export measured; may be deleted
       last-export.json             where it went, and what it was made from; may be deleted
       confirmed.json               how long the whole model took
+      ready.so, ready.json         the library of its best schedules, for `export` to take; may be deleted
       rewritten.onnx               the graph that was imported instead, where the importer does not take the model's
       rewritten-1.onnx             the same for the second set of shapes, and so on
       model.weights, rewritten...  the weights of either, if they are too many for one ONNX file or shared
@@ -168,6 +169,14 @@ class JobPaths:
     @property
     def confirmed(self) -> Path:
         return self.folder / "confirmed.json"
+
+    @property
+    def ready_library(self) -> Path:
+        return self.folder / "ready.so"
+
+    @property
+    def ready_note(self) -> Path:
+        return self.folder / "ready.json"
 
     @property
     def on_end_log(self) -> Path:

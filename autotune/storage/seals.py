@@ -26,6 +26,7 @@ JOB = "job"
 LIBRARY = "library"
 OBJECT = "object"
 EXPORT = "export"
+READY = "ready-library"
 COST_MODEL = "cost-model"
 # The key in hexadecimal digits, for processes that have another home than the user, such as those on a node.
 VARIABLE = "AUTOTUNE_SEAL_KEY"

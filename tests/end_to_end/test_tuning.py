@@ -99,6 +99,7 @@ numpy.testing.assert_allclose(ours, session.run(None, {{"input": x}})[0], rtol=1
 def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compiled(tuned, tmp_path):
     user = User(shutil.copytree(tuned.root, tmp_path / "workspace"))
     assert list((tuned.root / "logs" / "objects").iterdir()), "the queue has kept what it compiled"
+    assert "ready to export" in user.ok("status", "last")
 
     def export(name, *options):
         done = user.run("export", "last", "--quick", "--output", tmp_path / name, *options)
@@ -107,7 +108,7 @@ def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compile
         return done.stderr, {name: path.read_bytes() for name, path in files.items()}
 
     steps, first = export("one", "--again")  # another test may have exported it
-    assert "step 1 of 4: loading TVM" in steps
+    assert "step 1 of 4: loading TVM" in steps and "compiling" not in steps
     said, second = export("two")
     assert [line.split("s  ")[1] for line in said.splitlines()] == [
         "nothing has changed since the last export of the job: these are its files; --again makes new ones"
@@ -118,6 +119,10 @@ def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compile
     (tmp_path / "two" / "model.so").write_bytes(b"damaged")
     steps, fourth = export("two")
     assert "loading TVM" in steps and fourth[Path("model.so")] == first[Path("model.so")]
+    user.ok("clean", "--objects")
+    assert "ready to export" not in user.ok("status", "last")
+    steps, fifth = export("three", "--again")
+    assert "compiling" in steps and fifth[Path("model.so")] == first[Path("model.so")]
 
 
 @pytest.mark.slow

@@ -14,15 +14,20 @@ from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
 from autotune.devices import Simulated
 from autotune.options import TuningOptions
+from autotune.plans.plan import Plan
 from autotune.processes.messages import ImportAnswer
-from autotune.settings import ClusterSettings, JobSettings
-from autotune.stages import compile
+from autotune.settings import ClusterSettings, ExportSettings, JobSettings
+from autotune.stages import compile, confirm
+from autotune.stages.on_simulated import SimulatedBench
+from autotune.stages.stage import Stage
 from autotune.storage import confirmation, formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
 from autotune.storage.formats import Entry, StageFile, TaskSpec, Trial
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.export import ready_library
+from autotune.tvm_backend.export.ready_library import ModelFacts
 
 from .conftest import Make, kinds, stage_of
 
@@ -195,3 +200,62 @@ class TestWithoutALatencyToStopAt:
         know(0, 1000.0)
         know(1, 1000.0)
         assert not compile.is_due(stage_of(workspace, make_job(target="simulated")))
+
+
+class TestALibraryForAnExport:
+    """Of a job whose trials have been made, the library of the best of them is compiled and kept."""
+
+    @pytest.fixture
+    def stage(
+        self, workspace: Workspace, make_job: Make, know: Any, monkeypatch: pytest.MonkeyPatch, simulate: Any
+    ) -> Stage:
+        """A stage of a job that has made its two trials, and whose whole model was timed with them."""
+        simulate(speed=1000.0)
+        monkeypatch.setenv("XDG_STATE_HOME", str(workspace.root / "state"))
+        monkeypatch.setattr(Simulated, "runs_models", True)
+        monkeypatch.setattr(Simulated, "is_local_cpu", True)
+        monkeypatch.setattr(SimulatedBench, "compile_model", compile_with_note)
+        paths = make_job(target="simulated", trials=2)
+        know(0, 1000.0)
+        know(1, 1000.0)
+        stage = stage_of(workspace, paths)
+        formats.write(paths.confirmed, Confirmation.of([EntryTimes("main", (4.0,), 3.0)], 1.0))
+        return stage
+
+    def test_is_made_once_and_the_model_is_not_timed_for_it(self, stage: Stage) -> None:
+        assert compile.is_due(stage)
+        assert compile.run(stage) == {"compiled": False, "ready": True}
+        assert stage.paths.ready_library.read_bytes() == b"a library"
+        assert (0, 4, "search") in kinds(stage.paths) and not compile.is_due(stage)
+
+    def test_is_made_again_when_a_task_has_become_faster(self, stage: Stage, know: Any) -> None:
+        compile.run(stage)
+        know(1, 995.0)
+        assert compile.is_due(stage)
+
+    def test_is_that_of_a_confirmation(self, stage: Stage) -> None:
+        stage.paths.confirmed.unlink()
+        assert compile.run(stage) == {"compiled": True}
+        confirm.run(replace(stage, file=formats.read(StageFile, stage.paths.stage(0, 3))))
+        assert stage.paths.ready_library.exists() and not compile.is_due(stage)
+
+    def test_is_made_where_a_task_has_no_time_which_is_not_worth_a_measurement(
+        self, stage: Stage, workspace: Workspace, know: Any
+    ) -> None:
+        for file in workspace.tuning_log("simulated-test", f"{1:016x}").records.parent.glob(f"{1:016x}*"):
+            file.unlink()
+        assert not compile.is_due(stage_of(workspace, stage.paths)), "a trial is left"
+        know(0, 1100.0)
+        assert compile.run(stage_of(workspace, stage.paths)) == {"compiled": False, "ready": True}
+
+    def test_is_not_made_where_nothing_shall_be_kept(self, stage: Stage) -> None:
+        assert not compile.is_due(replace(stage, config=Config(export=ExportSettings(kept_mb=0))))
+        assert not compile.is_due(replace(stage, config=Config(job=JobSettings(whole_model=False))))
+
+
+def compile_with_note(bench: SimulatedBench, library: Path, plan: Plan | None = None) -> None:
+    """Stand in for a compiler: write a library, and beside it what an export has to know of it."""
+    stage = bench.stage
+    library.write_bytes(b"a library")
+    digest = ready_library.made_from(stage.workspace, stage.paths, stage.spec)
+    ready_library.note(library, digest, ModelFacts(0, {}, None))

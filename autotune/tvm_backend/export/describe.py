@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from tvm import tirx
+
 from autotune.errors import BadInput
 from autotune.plans.arena import aligned
 from autotune.plans.plan import Algorithm, Block, BlockFacts, Layout, Memory, Plan, PlanFacts, TensorFacts
@@ -20,11 +22,11 @@ from autotune.tvm_backend.export.writing.planned_network import (
     read_network,
     tensor_bytes,
 )
-from autotune.tvm_backend.export.writing.report_json import KernelWork, kernel_work
 from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS
 from autotune.tvm_backend.graph.run_order import MIN_MEMORY
 from autotune.tvm_backend.lowering import finish
+from autotune.tvm_backend.search.tasks import as_program, task_hash
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.threads.concurrent_loops import JOINED
 from autotune.tvm_backend.threads.extents import MAX_THREADS
@@ -77,9 +79,15 @@ def plan_of(
     memory = _memory(prepared, lowered, network)
     programs = {name.name_hint: function for name, function in lowered.functions.items()}
     joined = {name: (function.attrs or {}).get(JOINED) for name, function in programs.items()}
-    writer = _Writer(prepared, network, joined, kernel_work(prepared, tasks, target), times, _threads(target))
+    writer = _Writer(prepared, network, joined, _task_names(prepared, tasks), times, _threads(target))
     facts = PlanFacts(model=model, threads=_threads(target), memory=memory)
     return Plan(facts=facts, blocks=tuple(writer.blocks()))
+
+
+def _task_names(prepared: IRModule, tasks: Mapping[str, str]) -> dict[str, str]:
+    """Return the name of the task that each kernel is, by the name of the kernel; empty if it is none."""
+    programs = {str(var.name_hint): item for var, item in prepared.functions.items() if isinstance(item, tirx.PrimFunc)}
+    return {name: tasks.get(task_hash(as_program(program)), "") for name, program in programs.items()}
 
 
 def _threads(target: Target) -> int:
@@ -116,7 +124,7 @@ class _Writer:
         prepared: IRModule,
         network: Network,
         joined: Mapping[str, Sequence[Sequence[str | int]] | None],
-        work: Mapping[str, KernelWork],
+        tasks: Mapping[str, str],
         times: Mapping[str, float | None],
         threads: int,
     ) -> None:
@@ -124,7 +132,7 @@ class _Writer:
         self._prepared = prepared
         self._network = network
         self._joined = joined
-        self._work = work
+        self._tasks = tasks
         self._times = times
         self._threads = threads
         self._algorithms: Mapping[str, Algorithm] = main.attrs.get(ALGORITHMS) or {}
@@ -163,7 +171,7 @@ class _Writer:
 
     def _facts(self, block: FusedBlock) -> BlockFacts:
         *read, written = block.arguments
-        task = self._work[block.kernel].task or ""
+        task = self._tasks[block.kernel]
         return BlockFacts(
             kernel=block.kernel,
             task=task,

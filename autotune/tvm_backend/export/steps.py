@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from autotune.devices.cpu import nearest_holding
-from autotune.errors import BadState, ModelError, VerificationError
+from autotune.errors import BadState, VerificationError
 from autotune.machine.hardware import allowed_cpus, cache_bytes
 from autotune.processes.messages import ExportRequest
 from autotune.schema import plain
@@ -20,9 +20,10 @@ from autotune.storage.export_lock import LOCK
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
+from autotune.tvm_backend.export import ready_library
 from autotune.tvm_backend.export.compilation import JobModel
-from autotune.tvm_backend.export.describe import memory_of
 from autotune.tvm_backend.export.library_file import described
+from autotune.tvm_backend.export.model_facts import facts_of
 from autotune.tvm_backend.export.progress import (
     BUILDING,
     COMPARING,
@@ -35,6 +36,7 @@ from autotune.tvm_backend.export.progress import (
     VERIFYING,
     Leases,
 )
+from autotune.tvm_backend.export.ready_library import ModelFacts, ReadyLibrary
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel, submitted
 from autotune.tvm_backend.export.timing import float_reference, retiming, verified_choices, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
@@ -42,7 +44,6 @@ from autotune.tvm_backend.export.writing.files import LIBRARY, SOURCE
 from autotune.tvm_backend.export.writing.output_folder import lock_of, write
 from autotune.tvm_backend.export.writing.report_json import (
     KernelLimits,
-    kernel_work,
     report,
     required_instructions,
 )
@@ -54,6 +55,7 @@ from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 from autotune.tvm_backend.search.tasks import extract, read_program
+from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import IRModule
 from autotune.tvm_backend.untrusted_files import check_trace
 from autotune.version import __version__
@@ -75,11 +77,12 @@ def export(
         VerificationError: The outputs of the compiled model differ from those of the model as submitted.
     """
     job = ExportJob(request, workspace, paths, spec, submitted(paths, spec))
-    applies = retiming.Replayer(paths, spec)
-    fastest = _locked(job, applies) if request.frozen else _fastest(job, applies)
-    best = {hash: trials[0] for hash, trials in fastest.items()}
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=_made(Path(request.output))) as folder:
-        export = _read(job, Path(folder), leases)
+        ready = _ready(job, Path(folder, LIBRARY))
+        applies = retiming.Replayer(paths, spec, trusted=ready is not None)
+        fastest = _locked(job, applies) if request.frozen else _fastest(job, applies)
+        best = {hash: trials[0] for hash, trials in fastest.items()}
+        export = _read(job, Path(folder), leases, ready)
         verified = _first(export, best)
         again = {} if request.quick else _retime(export, fastest)
         picked = best | {hash: item.trial for hash, item in again.items()}
@@ -93,6 +96,19 @@ def export(
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
         write(job, export.tuned, content, verified, lock_of(job, picked))
     return content
+
+
+def _ready(job: ExportJob, library: Path) -> ReadyLibrary | None:
+    """Take the library that the queue has compiled of the best schedules.
+
+    Returns:
+        Its note; None if there is none, so that the library has to be compiled.
+    """
+    request = job.request
+    if request.frozen or request.source or not (job.device.is_local_cpu and request.kept_bytes):
+        return None
+    ready = ready_library.find(job.paths, ready_library.made_from(job.workspace, job.paths, job.spec))
+    return ready if ready is not None and ready_library.copy(job.paths, ready, library) else None
 
 
 def _fastest(job: ExportJob, applies: retiming.Replayer) -> dict[str, list[Trial]]:
@@ -133,16 +149,30 @@ class _Export:
     Attributes:
         job: The job.
         leases: Wait for what a step may use.
-        model: The model.
+        read: Reads the model, once.
+        ready: The note of the library that the queue has compiled, if there is one.
         cases: What it is verified on, for each set of shapes.
         folder: Where libraries go.
     """
 
     job: ExportJob
     leases: Leases
-    model: JobModel
+    read: Callable[[], JobModel]
+    ready: ReadyLibrary | None
     cases: Sequence[Case]
     folder: Path
+
+    @property
+    def model(self) -> JobModel:
+        """The model, which takes seconds to read, and which is not needed where nothing is compiled."""
+        return self.read()
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the report says of the library besides its times."""
+        if self.ready is not None:
+            return self.ready.facts
+        return facts_of(self.model.prepared, self.job.spec, self.model.target)
 
     @property
     def tuned(self) -> Path:
@@ -162,19 +192,23 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _read(job: ExportJob, folder: Path, leases: Leases) -> _Export:
-    """Read the model, and choose what it is verified on."""
+def _read(job: ExportJob, folder: Path, leases: Leases, ready: ReadyLibrary | None) -> _Export:
+    """Choose what the model is verified on, and read it if it has to be compiled."""
     with leases.one_cpu():
         leases.steps.begin(READING)
         cases = whole_model.choose_inputs(job)
-        return _Export(job, leases, JobModel.read(job.paths, job.spec), cases, folder)
+        export = _Export(job, leases, lru_cache(partial(JobModel.read, job.paths, job.spec)), ready, cases, folder)
+        if ready is None:
+            _ = export.model
+        return export
 
 
 def _first(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:
     """Compile and verify the best kernels so far: a model that fails does so before anything is timed."""
     steps = export.leases.steps
-    steps.begin(COMPILING)
-    _compile(export, best)
+    if export.ready is None:
+        steps.begin(COMPILING)
+        _compile(export, best)
     steps.begin(VERIFYING)
     return _verify(export, best)
 
@@ -318,8 +352,8 @@ def _measure(
 
 def _limits(export: _Export) -> Roofline:
     """Measure what the machine allows a model whose constants are as large as those of this one."""
-    constants = min(constant_bytes(export.model.prepared), _MAX_RING_BYTES)
-    return measure(export.model.target, export.job.request.threads, constants)
+    constants = min(export.facts.constant_bytes, _MAX_RING_BYTES)
+    return measure(tvm_target(export.job.spec.target), export.job.request.threads, constants)
 
 
 def _compile_others(export: _Export, best: Mapping[str, Trial]) -> dict[str, Path]:
@@ -343,24 +377,15 @@ def _report(
     measured: _Measured,
 ) -> dict[str, Any]:
     job = export.job
-    names = {task.hash: task.name for task in job.spec.tasks}
+    facts = export.facts
     caches = cache_bytes(2, allowed_cpus()[: job.request.threads])
-    work = kernel_work(export.model.prepared, names, export.model.target, caches)
-    limits = KernelLimits(work, measured.limits)
+    limits = KernelLimits(facts.kernels, measured.limits, caches)
     content = report(job.paths, job.spec, job.request, best, again, measured.comparisons, limits)
     library = plain(described(export.tuned))
     model = job.models[0]
     language = {"language": {"end": list(model.end_tokens())}} if isinstance(model, GgufModel) else {}
-    memory = {"library": library, "size_mb": sizes(job, export.tuned), "activations": _activations(export)}
+    memory = {"library": library, "size_mb": sizes(job, export.tuned), "activations": facts.activations}
     return content | memory | language
-
-
-def _activations(export: _Export) -> dict[str, int] | None:
-    """Return the bytes of the activations; None for a model of which no plan can be made."""
-    try:
-        return asdict(memory_of(export.model.prepared, export.model.target))
-    except ModelError:
-        return None
 
 
 def sizes(export: ExportJob, tuned: Path) -> dict[str, float]:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from tvm import tirx
 
 from autotune.machine.hardware import cpu_model
 from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export.ready_library import KernelWork
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
-from autotune.tvm_backend.expressions import bytes_of_constants, kernel_calls
-from autotune.tvm_backend.graph.concurrent import groups_beside, joined_name
-from autotune.tvm_backend.kernels.roofline import Roofline, relative_rate
-from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
+from autotune.tvm_backend.kernels.roofline import Roofline
 from autotune.tvm_backend.target import instructions
-from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
 _SLOWER = 1.02  # times the reference's time. Processes differ by less.
 _MAX_NAMED = 3  # kernels that are named
@@ -31,31 +25,18 @@ _LIKELY = 0.5  # the part of its distance from the machine's limit that more tri
 
 
 @dataclass(frozen=True)
-class KernelWork:
-    """The work of one call of a kernel.
+class KernelLimits:
+    """What the kernels of the tuned model have to do, and what the machine can do at most.
 
     Attributes:
-        task: The name of the task that it is; None if it is in no task.
-        gflop: Floating-point operations, in 1e9.
-        bytes: The size of all its arguments. Each is read or written at least once.
-        rate: How many of its operations the CPU can do in the time of one in float32.
-        streamed: The bytes that come from beyond the L2 caches: constants, for others are read between two calls, and
-            activations where they are more than these caches hold.
+        work: That of each kernel by its name, as in `ModelFacts`.
+        limits: What the machine can do; None if it is not known.
+        cache_bytes: What the L2 caches of the model's threads hold together.
     """
 
-    task: str | None
-    gflop: float
-    bytes: int
-    rate: float = 1.0
-    streamed: int = 0
-
-
-@dataclass(frozen=True)
-class KernelLimits:
-    """What the kernels of the tuned model have to do, by name, and what the machine can do at most, if it is known."""
-
-    work: Mapping[str, KernelWork]
+    work: Mapping[str, Sequence[KernelWork]]
     limits: Roofline | None
+    cache_bytes: int = 0
 
     def kernels(self, times: Sequence[KernelTime]) -> list[dict[str, Any]]:
         """Return the part of the report that is about kernels.
@@ -64,15 +45,20 @@ class KernelLimits:
         """
         kernels = []
         for kernel in times:
-            work = self.work.get(kernel.name, KernelWork(None, 0.0, 0))
-            kernels.append({**asdict(kernel), **asdict(work), **self._least(work, kernel.calls)})
+            joined = self.work.get(kernel.name, (KernelWork(None, 0.0, 0),))
+            streamed = sum(work.streamed(self.cache_bytes) for work in joined)
+            work = joined[0] if len(joined) == 1 else _together(joined)
+            shown = asdict(work)
+            del shown["constants"]
+            least = self._least(work, streamed, kernel.calls)
+            kernels.append({**asdict(kernel), **shown, "streamed": streamed, **least})
         return kernels
 
-    def _least(self, work: KernelWork, calls: int) -> dict[str, Any]:
+    def _least(self, work: KernelWork, streamed: int, calls: int) -> dict[str, Any]:
         if self.limits is None:
             return {"least_us": None, "bound": None}
         arithmetic_us = self.limits.arithmetic_us(work.gflop, work.rate) * calls
-        moving_us = self.limits.moving_us(work.streamed) * calls
+        moving_us = self.limits.moving_us(streamed) * calls
         bound = "arithmetic" if arithmetic_us >= moving_us else "bandwidth"
         return {"least_us": max(arithmetic_us, moving_us), "bound": bound}
 
@@ -191,49 +177,12 @@ def _slower(spec: JobSpec, comparison: Comparison, limits: KernelLimits) -> dict
     return slower(comparison.reference, comparison.latencies(), limits.kernels(comparison.kernels), tunable)
 
 
-def kernel_work(
-    prepared: IRModule, tasks: Mapping[str, str], target: Target, cache_bytes: int = 0
-) -> dict[str, KernelWork]:
-    """Describe the tensor programs of a prepared model.
-
-    Args:
-        prepared: What `prepare` returned.
-        tasks: The name of each task, by its hash.
-        target: The target.
-        cache_bytes: What the L2 caches of the model's threads hold together.
-
-    Returns:
-        The work by the name of the tensor program.
-    """
-    # Calls of one program have constants of the same sizes.
-    calls = itertools.chain.from_iterable(kernel_calls(prepared))
-    constant = {str(call.args[0].name_hint): bytes_of_constants(call) for call in calls}
-    work = {}
-    for var, function in prepared.functions.items():
-        if isinstance(function, tirx.PrimFunc):
-            name = str(var.name_hint)
-            work[name] = _work(function, tasks, target, constant.get(name, 0), cache_bytes)
-    groups = itertools.chain.from_iterable(groups_beside(prepared).values())
-    beside = [[kernel for kernel, _ in group] for group in groups]
-    return work | {joined_name(kernels): _together([work[kernel] for kernel in kernels]) for kernels in beside}
-
-
 def _together(work: Sequence[KernelWork]) -> KernelWork:
     """Return the work of kernels that run beside each other."""
     operations = sum(item.gflop for item in work)
     in_float32 = sum(item.gflop / item.rate for item in work)
     rate = operations / in_float32 if in_float32 else 1.0
-    moved = sum(item.bytes for item in work)
-    streamed = sum(item.streamed for item in work)
-    return KernelWork(None, operations, moved, rate, streamed)
-
-
-def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target, constant: int, cache_bytes: int) -> KernelWork:
-    program = as_program(function)
-    name = tasks.get(task_hash(program))
-    moved = argument_bytes(program)
-    streamed = moved if moved - constant > cache_bytes else constant
-    return KernelWork(name, gflop(program), moved, relative_rate(program, target), streamed)
+    return KernelWork(None, operations, sum(item.bytes for item in work), rate, sum(item.constants for item in work))
 
 
 def slower(

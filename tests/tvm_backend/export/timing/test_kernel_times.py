@@ -13,10 +13,10 @@ from autotune.errors import WorkerError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import JobModel, compile_tuned
 from autotune.tvm_backend.export.drawn_inputs import draw
+from autotune.tvm_backend.export.model_facts import kernel_work
 from autotune.tvm_backend.export.timing import runtime_process, timed_process
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
-from autotune.tvm_backend.export.writing.report_json import kernel_work
 from autotune.tvm_backend.kernels.shared_library import link_shared
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
@@ -123,8 +123,8 @@ def test_the_one_that_takes_most_is_the_first(kernels):
 def test_the_work_of_a_kernel_is_its_operations_and_the_size_of_its_arguments(prepared, target, kernels):
     tasks = extract_tasks(prepared, target)
     work = kernel_work(prepared, {task.spec.hash: task.spec.name for task in tasks}, target)
-    product = next(work[kernel.name] for kernel in kernels if "matmul" in kernel.name)
+    product = next(work[kernel.name][0] for kernel in kernels if "matmul" in kernel.name)
     assert product.task == next(task.spec.name for task in tasks if "matmul" in task.spec.name)
     assert product.gflop == pytest.approx(2 * ROWS * COLUMNS**2 / 1e9)
     assert product.bytes == 4 * (2 * ROWS * COLUMNS + COLUMNS**2)
-    assert work["softmax_rows"].task is None
+    assert work["softmax_rows"][0].task is None

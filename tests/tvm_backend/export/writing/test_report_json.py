@@ -11,9 +11,11 @@ from tvm import relax, te
 
 from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
+from autotune.tvm_backend.export.model_facts import kernel_work
+from autotune.tvm_backend.export.ready_library import KernelWork
 from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.writing import report_json
-from autotune.tvm_backend.export.writing.report_json import KernelLimits, KernelWork, kernel_work
+from autotune.tvm_backend.export.writing.report_json import KernelLimits
 from autotune.tvm_backend.expressions import constant_bytes, constant_places
 from autotune.tvm_backend.kernels.roofline import Roofline
 
@@ -21,11 +23,11 @@ from autotune.tvm_backend.kernels.roofline import Roofline
 class TestWhatAKernelTakesAtLeast:
     def test_is_the_longer_of_its_arithmetic_and_of_its_bytes_from_beyond_the_caches(self):
         work = {
-            "conv": KernelWork("conv", gflop=0.1, bytes=10**6, rate=2.0, streamed=10**5),
-            "dense": KernelWork("dense", gflop=0.001, bytes=10**6, streamed=10**6),
-            "copy": KernelWork(None, gflop=0.0, bytes=10**6),
+            "conv": (KernelWork("conv", gflop=0.1, bytes=10**6, rate=2.0, constants=10**5),),
+            "dense": (KernelWork("dense", gflop=0.001, bytes=10**6, constants=10**6),),
+            "copy": (KernelWork(None, gflop=0.0, bytes=10**6),),
         }
-        limits = KernelLimits(work, Roofline(gflops=100.0, gb_per_s=10.0))
+        limits = KernelLimits(work, Roofline(gflops=100.0, gb_per_s=10.0), cache_bytes=10**6)
         times = [KernelTime(name, 2, 3000.0) for name in work]
         least = [(item["name"], item["least_us"], item["bound"]) for item in limits.kernels(times)]
         assert least == [
@@ -40,10 +42,17 @@ class TestWhatAKernelTakesAtLeast:
 
     def test_counts_constants_and_activations_that_no_cache_holds(self, dense, target):
         constant, activations = 4 * 64 * 32, 4 * 8 * (64 + 32)
-        held, large = (kernel_work(dense, {}, target, size)["dense"] for size in (activations, activations - 1))
-        assert held.bytes == large.bytes == constant + activations
-        assert (held.streamed, large.streamed) == (constant, constant + activations)
+        (work,) = kernel_work(dense, {}, target)["dense"]
+        assert work.bytes == constant + activations
+        assert (work.streamed(activations), work.streamed(activations - 1)) == (constant, constant + activations)
         assert (constant_bytes(dense), constant_places(dense)) == (constant, {"dense": (1,)})
+
+    def test_of_kernels_beside_each_other_is_that_of_all_of_them(self):
+        parts = (KernelWork("a", 0.1, 10**6, 2.0, constants=10**5), KernelWork("b", 0.1, 10**6, 1.0, constants=10**5))
+        limits = KernelLimits({"both": parts}, Roofline(gflops=100.0, gb_per_s=10.0), cache_bytes=10**6)
+        (item,) = limits.kernels([KernelTime("both", 1, 3000.0)])
+        assert (item["task"], item["gflop"], item["bytes"]) == (None, 0.2, 2 * 10**6)
+        assert (item["streamed"], item["least_us"]) == (2 * 10**5, pytest.approx(1500))
 
 
 def test_it_names_the_quantised_model_which_others_can_run():

@@ -14,8 +14,9 @@ from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.job_files import check_model
 from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.tvm_backend.export import inputs
+from autotune.tvm_backend.export import inputs, ready_library
 from autotune.tvm_backend.export.compilation import JobModel
+from autotune.tvm_backend.export.model_facts import facts_of
 from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, ratios
@@ -63,13 +64,19 @@ def compile_early(
 
     Raises:
         DamagedFile: The job's copy of the model is not what was submitted.
+        DiskProblem: What an export has to know of the library could not be written beside it.
     """
     check_model(paths, spec)
+    made_from = ready_library.made_from(workspace, paths, spec)
     fastest = retiming.fastest_trials(workspace, spec, 1, retiming.Replayer(paths, spec))
     best = {hash: trials[0] for hash, trials in fastest.items()}
     graph = cuda_graph and kind_of(spec).launches_graphs
     kept = KeptObjects(workspace.objects, kept_bytes)
-    JobModel.read(paths, spec, plan).compile_tuned(best, library, cuda_graph=graph, kept=kept)
+    model = JobModel.read(paths, spec, plan)
+    model.compile_tuned(best, library, cuda_graph=graph, kept=kept)
+    can_be_exported = kind_of(spec).is_local_cpu and kept_bytes and plan is None
+    if can_be_exported and ready_library.has_best(workspace, spec, best):
+        ready_library.note(library, made_from, facts_of(model.prepared, spec, model.target))
 
 
 def time_early(
