@@ -47,7 +47,7 @@ class TestWhereTheConstantsOfAModelAre:
         sizes = {2: 2 * 2**20, 3: 32 * 2**20}
         monkeypatch.setattr(cpu, "cache_bytes", lambda level, cpus: sizes[level])
 
-    @pytest.mark.parametrize(("mib", "held"), [(1, "L2"), (2, "L3"), (20, "L3"), (30, "memory"), (500, "memory")])
+    @pytest.mark.parametrize(("mib", "held"), [(1, "L2"), (2, "L3"), (16, "L3"), (17, "memory"), (500, "memory")])
     def test_is_the_nearest_memory_that_has_room_for_all_of_them(self, mib: int, held: str) -> None:
         kind = CPU.kind_holding(mib * 2**20)
         assert kind.held == held == CPU.held_by(kind.key) == CPU.held_by(f"{kind.key}+sweep")

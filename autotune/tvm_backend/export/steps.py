@@ -48,13 +48,12 @@ from autotune.tvm_backend.export.writing.report_json import (
     required_instructions,
 )
 from autotune.tvm_backend.export.writing.source import Described, write_source
-from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.cache_state import Context
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
 from autotune.tvm_backend.kernels.run_gpu import GpuRunner
-from autotune.tvm_backend.search.tasks import extract, read_program
+from autotune.tvm_backend.search.tasks import read_program
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import IRModule
 from autotune.tvm_backend.untrusted_files import check_trace
@@ -269,7 +268,7 @@ def _build_again(
     with export.leases.free_cpus() as count:
         steps.begin(BUILDING)
         children = count if job.device.is_local_cpu else 0  # the compiler for a GPU may have threads
-        for number, _ in enumerate(retiming.build(items, programs, export.model.target, folder, children)):
+        for number, _ in enumerate(retiming.build(items, programs, tvm_target(job.spec.target), folder, children)):
             steps.done(number, len(items))
     return retiming.candidates(items, folder)
 
@@ -299,9 +298,8 @@ def _time_again(
 
 def _contexts(export: _Export) -> dict[str, Context]:
     """Return where the model has the arguments of each task's kernel, by the hash of the task."""
-    prepared = export.model.prepared
-    held = nearest_holding(constant_bytes(prepared), export.job.request.threads)
-    return {hash: Context(held, item.constants) for hash, item in extract(prepared, export.model.target).items()}
+    held = nearest_holding(export.facts.constant_bytes, export.job.request.threads)
+    return {task.hash: Context(held, task.constants) for task in export.job.spec.tasks}
 
 
 def _again(export: _Export, best: Mapping[str, Trial]) -> list[Verified]:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tvm
 from tvm import te
 
@@ -52,7 +53,8 @@ class Caches:
         threads = _threads()
         level = _LEVELS[context.held]
         evicting = 2 * (cache_bytes(level, allowed_cpus()[:threads]) or threads * _CACHE_BYTES[level])
-        self._ring = tvm.runtime.empty((threads, evicting // (4 * threads * _LANES), _LANES), "int32")
+        # Written once: what was never written is one page of zeros, which any cache holds however long the ring is.
+        self._ring = tvm.runtime.tensor(np.ones((threads, evicting // (4 * threads * _LANES), _LANES), "int32"))
         self._sums = tvm.runtime.empty((threads, _LANES), "int32")
         constants = [tensor for place, tensor in enumerate(tensors) if place in context.constants]
         others = [tensor for place, tensor in enumerate(tensors) if place not in context.constants]

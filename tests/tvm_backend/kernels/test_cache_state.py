@@ -20,9 +20,15 @@ def sizes(monkeypatch):
 
 
 class Reads(list):
-    """What the threads read, as shapes, in place of reading it."""
+    """What the threads read, as shapes, in place of reading it.
+
+    Attributes:
+        first: The values of what they read first.
+    """
 
     def __call__(self, data, _sums):
+        if not self:
+            self.first = data.numpy()
         self.append(tuple(map(int, data.shape)))
 
 
@@ -41,6 +47,12 @@ def tensors(*shapes):
 def test_as_much_is_read_before_a_run_as_drives_constants_from_the_nearer_caches(target, sizes, reads, held, ring):
     Caches(Context(held, (0,)), tensors((4, 64))).prepare(reads)
     assert [4 * threads * lines * lanes for threads, lines, lanes in reads] == [ring]
+
+
+def test_what_is_read_before_a_run_is_memory_of_its_own(target, sizes, reads):
+    """Of memory that nobody has written, all pages are the same one, and reading them drives nothing from a cache."""
+    Caches(Context("L3", (0,)), tensors((4, 64))).prepare(reads)
+    assert reads.first.all()
 
 
 def test_then_every_thread_reads_its_part_of_what_kernels_before_have_written(target, sizes, reads):
