@@ -131,10 +131,10 @@ def _load(target_kind: str) -> None:
 
 def _register() -> None:
     """Register what programs and the traces of their schedules name."""
-    from autotune.tvm_backend.intrinsics import dots, packed_dots, packed_schedule, schedules
+    from autotune.tvm_backend.intrinsics import dots, few_bit_dots, few_bit_schedules, tile_schedules
     from autotune.tvm_backend.vector_math import registry
 
-    for module in (registry, schedules, dots, packed_dots, packed_schedule):
+    for module in (registry, tile_schedules, dots, few_bit_dots, few_bit_schedules):
         module.register()
 
 

@@ -49,8 +49,8 @@ from autotune.tvm_backend.graph.running_sums import replace_running_sums
 from autotune.tvm_backend.graph.signals import signals_as_images
 from autotune.tvm_backend.graph.transposed_convolutions import split_phases
 from autotune.tvm_backend.graph.unread_pixels import drop_unread_pixels
-from autotune.tvm_backend.isa.choice import vector_registers
-from autotune.tvm_backend.operators.packed_weights import for_target
+from autotune.tvm_backend.isa.available import vector_registers
+from autotune.tvm_backend.operators.few_bit_product import for_target
 from autotune.tvm_backend.operators.winograd import winograd_pays
 from autotune.tvm_backend.packing.bfloat16_network import bfloat16_kernels
 from autotune.tvm_backend.packing.blocked_images import pack_layouts

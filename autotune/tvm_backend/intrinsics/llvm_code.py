@@ -6,7 +6,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from autotune.tvm_backend.intrinsics.bfloat16 import rounded_number
-from autotune.tvm_backend.isa.choice import has, sets_of
+from autotune.tvm_backend.isa.available import has, sets_of
 from autotune.tvm_backend.isa.values import LANES, LlvmFunctions
 from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import Call, IRModule, PrimExpr, PrimFunc, Stmt, Target

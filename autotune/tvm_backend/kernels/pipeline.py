@@ -14,8 +14,8 @@ from autotune.tvm_backend.cuda.tensor_pipeline import write_pipelines
 from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.intrinsics import bfloat16
 from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
-from autotune.tvm_backend.intrinsics.tiles import with_tiles
-from autotune.tvm_backend.isa.choice import architecture, sets_of
+from autotune.tvm_backend.intrinsics.tile_kernels import with_tiles
+from autotune.tvm_backend.isa.available import architecture, sets_of
 from autotune.tvm_backend.kernels.cut_loops import narrow_indices
 from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number

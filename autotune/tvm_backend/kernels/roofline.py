@@ -15,7 +15,7 @@ import tvm
 from tvm import te
 
 from autotune.tvm_backend.intrinsics import bfloat16
-from autotune.tvm_backend.isa.choice import rate, vector_registers
+from autotune.tvm_backend.isa.available import rate, vector_registers
 from autotune.tvm_backend.search.tasks import arguments
 from autotune.tvm_backend.types import IRModule, Schedule, Target, TensorExpr
 

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.intrinsics.tiles import register_named
+from autotune.tvm_backend.intrinsics.tile_kernels import register_named
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 from autotune.tvm_backend.search.gpu_sketches import QUIET, gpu_generator
 from autotune.tvm_backend.types import (

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.isa.available import vector_registers
 from autotune.tvm_backend.search.design_space import before_postprocessing, sampled
 from autotune.tvm_backend.search.split_reduction import extents_of_product
 from autotune.tvm_backend.search.tiled_block import Einsum, Numbers, TiledSketch

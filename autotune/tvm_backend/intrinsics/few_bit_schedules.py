@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import tvm
 
-from autotune.tvm_backend.intrinsics.packed_dots import dot_named
-from autotune.tvm_backend.intrinsics.schedules import INTRINSIC
+from autotune.tvm_backend.intrinsics.few_bit_dots import dot_named
+from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, PrimFunc, Schedule
 
 LANES = 16

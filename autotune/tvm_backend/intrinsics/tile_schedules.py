@@ -1,4 +1,4 @@
-"""Schedules of integer products: a rule with sampled tiles for MetaSchedule, and tiles that are good untuned."""
+"""Schedules of products of int8 and bfloat16: tiles that a rule samples for MetaSchedule, and those chosen untuned."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import tvm
 
-from autotune.tvm_backend.intrinsics.tiles import register_kernel
+from autotune.tvm_backend.intrinsics.tile_kernels import register_kernel
 from autotune.tvm_backend.isa import SETS
 from autotune.tvm_backend.isa.amx import AmxProduct
-from autotune.tvm_backend.isa.choice import TILES, dot_named
+from autotune.tvm_backend.isa.available import TILES, dot_named
 from autotune.tvm_backend.isa.values import LANES, TileProduct
 from autotune.tvm_backend.types import BlockRV, LoopRV, PrimFunc, Schedule
 

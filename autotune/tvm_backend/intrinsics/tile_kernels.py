@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T
 
 from autotune.tvm_backend.intrinsics.bfloat16 import to_float
 from autotune.tvm_backend.intrinsics.dots import accesses
-from autotune.tvm_backend.isa.choice import TILES
+from autotune.tvm_backend.isa.available import TILES
 from autotune.tvm_backend.isa.values import LANES, TileProduct
 from autotune.tvm_backend.programs import over_programs, with_llvm_code
 from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimExpr, PrimFunc, Stmt
