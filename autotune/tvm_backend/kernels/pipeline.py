@@ -16,7 +16,6 @@ from autotune.tvm_backend.intrinsics import bfloat16
 from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
 from autotune.tvm_backend.intrinsics.tile_kernels import with_tiles
 from autotune.tvm_backend.isa.available import architecture, sets_of
-from autotune.tvm_backend.kernels.cut_loops import narrow_indices
 from autotune.tvm_backend.kernels.flat_formulas import write_around
 from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
@@ -25,7 +24,8 @@ from autotune.tvm_backend.kernels.tensor_offsets import add_offsets
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.concurrent_loops import join_loops
 from autotune.tvm_backend.threads.extents import announce_extents
-from autotune.tvm_backend.types import IRModule, Pass, PrimFunc, Stmt, Target
+from autotune.tvm_backend.types import IRModule, Loop, Pass, PrimFunc, Stmt, Target
+from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
 _MAX_ON_STACK = 8192  # bytes
 _ENTRY = "tirx.is_entry_func"
@@ -56,6 +56,33 @@ def _local_on_stack(allocation: Stmt) -> Stmt:
     if size > _MAX_ON_STACK:
         return allocation
     return tirx.AllocBuffer(array, {**dict(allocation.annotations), "disable_lower_builtin": tirx.IntImm("bool", 1)})
+
+
+def narrow_indices(module: IRModule) -> IRModule:
+    """Return a module in which indices have 32 bits in programs with loops to cut where a condition begins to hold.
+
+    TVM cuts loops with such indices only. Programs that hold indices in tensors compute under the condition.
+
+    Args:
+        module: Scheduled programs.
+    """
+    return over_programs(module, _narrowed)
+
+
+def _narrowed(function: PrimFunc) -> PrimFunc:
+    loops: list[Loop] = []
+    dtypes = [str(getattr(parameter.ty, "dtype", "")) for parameter in function.params]
+    tvm_ffi.structural_walk(
+        function.body,
+        (
+            (tirx.For, lambda loop: loops.append(loop) if WHOLE_VECTORS in loop.annotations else None),
+            (tirx.BufferStore, lambda store: dtypes.append(str(store.buffer.dtype))),
+            (tvm.ir.TensorLoad, lambda load: dtypes.append(str(load.ty.dtype))),
+        ),
+    )
+    if not loops or "int64" in dtypes:
+        return function
+    return tirx.transform.ForceNarrowIndexToInt32()(tvm.IRModule({"main": function}))["main"]
 
 
 _ANY_CPU: tuple[Pass, ...] = (write_around, keep_not_a_number, keep_on_stack, join_loops, announce_extents, add_offsets)
