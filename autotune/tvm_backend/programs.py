@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 
 import tvm
@@ -40,12 +41,12 @@ def runtime_functions(program: PrimFunc) -> list[str]:
     return names
 
 
-def over_programs(module: IRModule, rewrite: Callable[[PrimFunc], PrimFunc]) -> IRModule:
-    """Return a module with each of its tensor programs rewritten; other functions stay as they are."""
-    functions = {
-        name: rewrite(function) if isinstance(function, tirx.PrimFunc) else function
-        for name, function in module.functions.items()
-    }
+def over_programs(module: IRModule, *rewrites: Callable[[PrimFunc], PrimFunc]) -> IRModule:
+    """Return a module with each of its tensor programs rewritten, in this order; other functions stay as they are."""
+    functions = dict(module.functions.items())
+    for name, function in functions.items():
+        if isinstance(function, tirx.PrimFunc):
+            functions[name] = reduce(lambda program, rewrite: rewrite(program), rewrites, function)
     return tvm.IRModule(functions, attrs=module.attrs)
 
 

@@ -22,7 +22,7 @@ from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 from autotune.tvm_backend.cuda.pipeline_code import source_of, source_of_results
 from autotune.tvm_backend.cuda.pipeline_tiles import INSTRUCTION, MAX_SUMS, PREFIX, Tiles
 from autotune.tvm_backend.cuda.products import PIECE, Product, Role, product_of
-from autotune.tvm_backend.programs import over_programs, replaced
+from autotune.tvm_backend.programs import replaced
 from autotune.tvm_backend.types import Block, Buffer, IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
 RESULTS = f"{PREFIX}results"  # the annotation of a block that takes results: how many at a time
@@ -33,9 +33,12 @@ Wanted = Callable[[Block], bool]
 Write = Callable[[Any, list[Loop]], Stmt]
 
 
-def write_pipelines(module: IRModule) -> IRModule:
-    """Return a scheduled module whose marked blocks are calls of the pipeline."""
-    return over_programs(module, _rewritten)
+def write_pipelines(function: PrimFunc) -> PrimFunc:
+    """Return a scheduled program whose marked blocks are calls of the pipeline."""
+    for block in _blocks(function.body):
+        if _is_product(block):
+            function = function.with_body(_Writer(block).of(function.body))
+    return function
 
 
 def fits(module: IRModule, max_shared: int) -> bool:
@@ -78,13 +81,6 @@ def _blocks(statement: Stmt) -> list[Block]:
 
 def _is_product(block: Block) -> bool:
     return Tiles.read(block) is not None and product_of(block) is not None
-
-
-def _rewritten(function: PrimFunc) -> PrimFunc:
-    marks = [block for block in _blocks(function.body) if _is_product(block)]
-    for block in marks:
-        function = function.with_body(_Writer(block).of(function.body))
-    return function
 
 
 class _Writer:

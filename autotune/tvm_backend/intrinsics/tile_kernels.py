@@ -21,8 +21,8 @@ from autotune.tvm_backend.intrinsics.bfloat16 import to_float
 from autotune.tvm_backend.intrinsics.dots import accesses
 from autotune.tvm_backend.isa.available import TILES
 from autotune.tvm_backend.isa.values import LANES, TileProduct
-from autotune.tvm_backend.programs import over_programs, with_llvm_code
-from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.programs import with_llvm_code
+from autotune.tvm_backend.types import Buffer, Call, Loop, PlainTrace, PrimExpr, PrimFunc, Stmt
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,8 @@ def _region(product: TileProduct) -> tuple[int, int, int, int]:
     return down, right, product.inner, product.lanes
 
 
-def with_tiles(module: IRModule) -> IRModule:
-    """Add the code of the kernels that the functions of a module call.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _with_code)
-
-
-def _with_code(function: PrimFunc) -> PrimFunc:
+def with_tiles(function: PrimFunc) -> PrimFunc:
+    """Add the code of the kernels that a lowered program calls."""
     products = _called_in(function.body)
     if not products:
         return function

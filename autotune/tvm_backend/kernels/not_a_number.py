@@ -16,24 +16,15 @@ import tvm_ffi
 from tvm import tirx
 
 from autotune.tvm_backend.operators.rows import LARGEST
-from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.types import PrimExpr, PrimFunc, Stmt
 from autotune.tvm_backend.vector_math.formula import constant_of
 
 _BYTES = ("int8", "uint8")  # of which none is not-a-number
 _OF_SOFTMAX = ("T_softmax_maxelem", LARGEST)
 
 
-def keep_not_a_number(module: IRModule) -> IRModule:
-    """Return a module in which maxima, minima and signs of floats are not-a-number where an operand is.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _rewritten)
-
-
-def _rewritten(function: PrimFunc) -> PrimFunc:
+def keep_not_a_number(function: PrimFunc) -> PrimFunc:
+    """Return a lowered program in which maxima, minima and signs of floats are not-a-number where an operand is."""
     return function.with_body(tvm_ffi.structural_map(function.body, ((tirx.BufferStore, _store),)))
 
 

@@ -24,8 +24,8 @@ import numpy as np
 from tvm import tirx
 
 from autotune.tvm_backend.kernels.index_values import Index
-from autotune.tvm_backend.programs import over_programs, with_llvm_code
-from autotune.tvm_backend.types import Buffer, IRModule, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.programs import with_llvm_code
+from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, Stmt
 
 _FUNCTION = "autotune_prefetch"
 _EFFECT = "nounwind willreturn memory(inaccessiblemem: readwrite)"
@@ -41,22 +41,17 @@ _REPEATED = 2  # how often a line is fetched at most, in as many passes
 _LOOKED_AT = 4096  # iterations of a loop, at most
 
 
-def prefetch_weights(module: IRModule, instruction: str) -> IRModule:
-    """Insert prefetches into the functions of a module.
+def prefetch_weights(function: PrimFunc, instruction: str) -> PrimFunc:
+    """Insert prefetches into a lowered program: its buffers are flat, and its innermost loops are vectors.
 
     Args:
-        module: What the passes of TVM return: its buffers are flat, and its innermost loops are vectors.
+        function: The program.
         instruction: In assembly, what fetches the line of `$0`.
     """
-    code = _ASSEMBLY.format(instruction=instruction)
-    return over_programs(module, lambda function: _prefetching(function, code))
-
-
-def _prefetching(function: PrimFunc, code: str) -> PrimFunc:
     body, _ = _Prefetcher().visit(function.body)
     if body.same_as(function.body):
         return function
-    return with_llvm_code(function, body, code)
+    return with_llvm_code(function, body, _ASSEMBLY.format(instruction=instruction))
 
 
 @dataclass(frozen=True, eq=False)

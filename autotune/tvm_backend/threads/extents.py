@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from autotune.tvm_backend.programs import over_programs, with_llvm_code
-from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.programs import with_llvm_code
+from autotune.tvm_backend.types import Loop, PrimExpr, PrimFunc, Stmt
 
 # The attribute of a tensor program that runs on fewer threads than there are.
 MAX_THREADS = "autotune_threads"
@@ -30,16 +30,8 @@ define void @{_ANNOUNCE_LIMITED}(i32 %extent, i32 %threads) alwaysinline {{
 """
 
 
-def announce_extents(module: IRModule) -> IRModule:
-    """Insert a call in front of each parallel loop that passes its number of iterations to the pool.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _announcing)
-
-
-def _announcing(function: PrimFunc) -> PrimFunc:
+def announce_extents(function: PrimFunc) -> PrimFunc:
+    """Insert a call before each parallel loop of a lowered program that passes its number of iterations to the pool."""
     threads = (function.attrs or {}).get(MAX_THREADS)
     body = _visit(function.body, [] if threads is None else [tirx.IntImm("int32", int(threads))])
     if body.same_as(function.body):
