@@ -86,11 +86,6 @@ class IndexEntry(NamedTuple):
         """Where to read on after this record."""
         return Position(self.end, self.length, self.checksum)
 
-    @property
-    def failed(self) -> bool:
-        """Whether the trial has no time."""
-        return self.median_us is None
-
     def measured_by(self, job: str) -> bool:
         """Return whether the job with this folder measured it."""
         return self.job_crc32 == zlib.crc32(job.encode())

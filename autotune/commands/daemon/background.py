@@ -47,16 +47,7 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
         log = open_to_write(workspace.daemon_log)
     except OSError as error:
         raise disk_problem("write", workspace.daemon_log, error) from error
-    command = [
-        sys.executable,
-        "-m",
-        "autotune",
-        "--workspace",
-        str(workspace.root.absolute()),
-        "daemon",
-        "run",
-        *options,
-    ]
+    command = _run(workspace, *options)
     with log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     deadline = time.monotonic() + _START_LIMIT_S
@@ -67,6 +58,12 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
             break
         time.sleep(_POLL_S)
     raise WorkerCrashed(f"the daemon did not start; see {workspace.daemon_log}")
+
+
+def _run(workspace: Workspace, *options: str) -> list[str]:
+    """The command line of a daemon."""
+    root = str(workspace.root.absolute())
+    return [sys.executable, "-m", "autotune", "--workspace", root, "daemon", "run", *options]
 
 
 def stop(workspace: Workspace, limit_s: float) -> int | None:
@@ -166,8 +163,7 @@ class DrainingDaemon:
             raise WorkerCrashed(f"the daemon left before job {left[0].id} ({left[0].name}) had ended: {reason}")
 
     def _start(self) -> None:
-        root = str(self._workspace.root.absolute())
-        command = [sys.executable, "-m", "autotune", "--workspace", root, "daemon", "run", "--drain"]
+        command = _run(self._workspace, "--drain")
         with held_back():  # or a daemon that has just been started would be nobody's
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._messages

@@ -41,7 +41,7 @@ _ORDERS = (TileOrder(), TileOrder(unpack_once=True), TileOrder(rows_parallel=Tru
 
 
 def _rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
-    rows = _rows(schedule, block)
+    rows, _ = _extents(schedule, block)
     orders = _ORDERS if rows >= _ROWS_FROM else _ORDERS[:1]
     return [_scheduled(schedule.copy(), block, order, None) for order in orders]
 
@@ -149,10 +149,6 @@ def _vectorize_codes(schedule: Schedule, unpacked: BlockRV, *, whole: bool) -> N
 def _extents(schedule: Schedule, block: BlockRV) -> list[int]:
     looked_at = schedule.copy()  # what is asked of a schedule becomes a part of its trace
     return [int(looked_at.get(loop).extent) for loop in looked_at.get_loops(block)[:2]]
-
-
-def _rows(schedule: Schedule, block: BlockRV) -> int:
-    return _extents(schedule, block)[0]
 
 
 def register() -> None:

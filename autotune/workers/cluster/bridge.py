@@ -85,7 +85,6 @@ class _Handed:
     request: RunStage
     files: StageFiles
     node: _Node
-    started_at: float
     sent: int = 0
     received: int = 0
 
@@ -171,7 +170,7 @@ class Bridge:
         except (AutotuneError, OSError) as error:
             blocked = isinstance(error, DiskProblem) and error.passing
             return self._report(StageReport(request.id, "blocked" if blocked else "failed", reason=str(error)))
-        self._stages[request.id] = _Handed(request, files, node, time.monotonic(), len(parcel))
+        self._stages[request.id] = _Handed(request, files, node, len(parcel))
         measured_on = devices.of_job(spec, self._config).kind_of_nodes(self.workspace, spec)
         order = node.place.local(request, measured_on, self._config)
         node.link.send(StageOrder(spec.target_kind, order, spec, bool(request.resources), parcel))

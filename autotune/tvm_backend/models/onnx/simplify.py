@@ -157,6 +157,11 @@ def graphs(graph: GraphProto) -> Iterator[GraphProto]:
                 yield from graphs(inner)
 
 
+def nodes_of(proto: ModelProto) -> Iterator[NodeProto]:
+    """The operators of a model, those inside others included."""
+    return (node for graph in graphs(proto.graph) for node in graph.node)
+
+
 def _session_source(proto: ModelProto, folder: Path, options: onnxruntime.SessionOptions) -> bytes | str:
     """What a session is made of: bytes, or a file with its weights beside it where they are too many for one."""
     if not is_large(proto):
