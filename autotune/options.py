@@ -17,20 +17,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast, get_args
 from autotune.errors import BadInput
 from autotune.schema import field_types, meta_of, moment, whole_number
 
-__all__ = [
-    "AUTO",
-    "Activations",
-    "AskedPrecision",
-    "Constant",
-    "InputSpec",
-    "JobOptions",
-    "Option",
-    "Precision",
-    "TuningOptions",
-    "check_numbers",
-    "declared",
-]
-
 AUTO: Final = "auto"
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 AskedPrecision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "auto"]

@@ -14,22 +14,6 @@ from typing import Annotated, Literal
 from autotune.options import AUTO
 from autotune.schema import at_least, share, text, whole_number
 
-__all__ = [
-    "NAMED_TARGETS",
-    "TARGET_KINDS",
-    "BuildSettings",
-    "ClusterSettings",
-    "DaemonSettings",
-    "ExportSettings",
-    "JobSettings",
-    "MachineSettings",
-    "MeasureSettings",
-    "PlanSettings",
-    "SearchSettings",
-    "SubmitSettings",
-    "TrainSettings",
-]
-
 # The targets that a user names, and all that a job may have: that of commands follows from its space.
 NAMED_TARGETS = ("llvm", "cuda", "simulated")
 TARGET_KINDS = (*NAMED_TARGETS, "command")

@@ -24,18 +24,6 @@ from autotune.errors import InvalidData, one_line
 from autotune.metric import Metric
 from autotune.schema import at_least, titled, whole_number
 
-__all__ = [
-    "Build",
-    "Check",
-    "Definition",
-    "File",
-    "Machine",
-    "Measure",
-    "Megabytes",
-    "Parameters",
-    "Values",
-]
-
 Values = dict[str, Value]
 Parameters = dict[str, tuple[Annotated[Value, titled("a number, a text, true or false")], ...]]
 Megabytes = Annotated[int, whole_number(1, most=10**7)]

@@ -13,8 +13,6 @@ from typing import Annotated
 from autotune.plans.plan import NOTHING, Algorithm, Block, Layout, Plan
 from autotune.schema import whole_number
 
-__all__ = ["Alternatives", "Choice", "Kernel", "added", "base_layouts_only", "decision", "plan_of", "value_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:

@@ -15,8 +15,6 @@ from scipy.sparse import coo_array
 
 from autotune.plans.exploration import Alternatives, value_of
 
-__all__ = ["choose", "contenders"]
-
 # A kernel that is not of the base has to save this part of its time: of many that were tried a few times, the fastest
 # one was often lucky.
 _MARGIN = 0.02

@@ -25,24 +25,6 @@ from autotune.errors import BadInput, DamagedFile, InvalidData, NewerFormat, dis
 from autotune.regular_file import read_regular
 from autotune.storage.trees import remove_tree, walk
 
-__all__ = [
-    "LEFTOVER_AGE_S",
-    "TEMPORARY_PREFIX",
-    "check_output",
-    "make_folders",
-    "publish_bytes",
-    "publish_file",
-    "publish_folder",
-    "publish_json",
-    "read_json",
-    "remove",
-    "remove_temporaries",
-    "stamp",
-    "sync_folder",
-    "temporary_name",
-    "write_all",
-]
-
 _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 LEFTOVER_AGE_S = 3600.0

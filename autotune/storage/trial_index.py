@@ -31,18 +31,6 @@ from autotune.storage.formats import Failure
 from autotune.storage.log_lines import Position
 from autotune.storage.record_log import Seal
 
-__all__ = [
-    "MAX_SLOWDOWN",
-    "IndexEntry",
-    "append",
-    "by_time",
-    "entry_of",
-    "last_seal",
-    "nearly_fastest",
-    "publish",
-    "read",
-]
-
 _MAGIC = b"autotune-index-1"
 # The hash; median in us, NaN for a failed trial; when; round; end, length and checksum of the record; CRC-32 of the
 # job; flags; inode and time of change of the log.

@@ -23,8 +23,6 @@ from autotune.storage.device_kind import DeviceKind, is_claimed
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.log_lines import Record, decode_line, encode_line
 
-__all__ = ["LogTrials", "check_log", "check_trial", "read", "write"]
-
 _FORMAT = ("autotune-trials-file", 1)
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _HASH = re.compile(r"[0-9a-f]{16}")

@@ -17,8 +17,6 @@ from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
 from autotune.tvm_backend.models.onnx.simplify import nodes_of
 from autotune.tvm_backend.types import ModelProto, NodeProto
 
-__all__ = ["choices_of", "given", "given_inputs", "with_outputs"]
-
 _CHOOSING = {  # the operators, and which of their inputs they choose by
     "ArgMax": (0,),
     "ArgMin": (0,),

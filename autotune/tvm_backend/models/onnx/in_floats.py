@@ -21,8 +21,6 @@ from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, attributes_o
 from autotune.tvm_backend.models.onnx.simplify import nodes_of
 from autotune.tvm_backend.types import ModelProto, NodeProto
 
-__all__ = ["in_floats"]
-
 _IN_FLOAT32 = 1  # ONNX Runtime's `accuracy_level`, by which it computes without rounding what is multiplied
 _RANGES = {
     TensorProto.INT4: (-8, 7),
