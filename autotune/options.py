@@ -137,11 +137,7 @@ class JobOptions:
         metavar="COMMAND",
     )
 
-    plan: str | None = _option(
-        None,
-        "Compute the model as this file says; `autotune plan` prints one.",
-        metavar="FILE",
-    )
+    plan: str | None = _option(None, "Compute the model as this file says; `autotune plan` prints one.", metavar="FILE")
 
     explore: bool = _option(False, "Search for the plan, too: algorithms, layouts, fusion and threads (CPUs only).")
 

@@ -13,9 +13,7 @@ from autotune.commands.references import KernelLimit, title
 from autotune.errors import one_line
 from autotune.plans.exploration import decision
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
-from autotune.storage.journal import (
-    ControlVerb,
-)
+from autotune.storage.journal import ControlVerb
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -87,10 +85,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
 
 
 def queue(
-    jobs: Sequence[JobStatus],
-    daemon: DaemonInfo | None,
-    verbose: bool = False,
-    sparks: Mapping[int, str] | None = None,
+    jobs: Sequence[JobStatus], daemon: DaemonInfo | None, verbose: bool = False, sparks: Mapping[int, str] | None = None
 ) -> RenderableType:
     """Return the table of `status`, and below it what every CPU and device does.
 

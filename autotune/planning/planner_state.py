@@ -14,16 +14,7 @@ from autotune.planning.planned_job import PlannedJob
 from autotune.planning.policy import Policy
 from autotune.planning.queues import DeviceQueues, QueueName, Rank, ReadyStage
 from autotune.planning.resources import ResourcePool
-from autotune.planning.view import (
-    ON_DEVICE,
-    JobView,
-    Kind,
-    MachineResources,
-    RunningView,
-    StageId,
-    StageView,
-    TaskView,
-)
+from autotune.planning.view import ON_DEVICE, JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
 
 
 class _Part(IntEnum):

@@ -145,12 +145,7 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
         budget_text = f"{most}{spec.trials} trials"
         say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune{precision}, {budget_text}")
         quantised = [f"in int8, {spec.quantisation.text()}"] if spec.quantisation else []
-        for line in [
-            *quantised,
-            *batch_lines(spec.open_batches),
-            *state_lines(spec.state),
-            *verification_lines(spec),
-        ]:
+        for line in [*quantised, *batch_lines(spec.open_batches), *state_lines(spec.state), *verification_lines(spec)]:
             say(line)
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")

@@ -335,11 +335,7 @@ def options_of(spec: JobSpec) -> TuningOptions:
     """Return the options with which the same job is submitted again, but for its name, which each job has once."""
     inputs, dims = _shapes(spec)
     return TuningOptions(
-        **spec.kept(),
-        target=_target(spec),
-        trials=AUTO if spec.automatic else spec.trials,
-        inputs=inputs,
-        dims=dims,
+        **spec.kept(), target=_target(spec), trials=AUTO if spec.automatic else spec.trials, inputs=inputs, dims=dims
     )
 
 

@@ -14,15 +14,7 @@ from __future__ import annotations
 
 import math
 
-from autotune.planning.policy import (
-    AGING_S,
-    STAGE_ORDER,
-    JobFacts,
-    PlannerView,
-    Policy,
-    must_start_by,
-    turn,
-)
+from autotune.planning.policy import AGING_S, STAGE_ORDER, JobFacts, PlannerView, Policy, must_start_by, turn
 from autotune.planning.queues import DeviceQueues, QueueName, Rank, ReadyStage
 from autotune.planning.view import MachineResources, StageView
 
