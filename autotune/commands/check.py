@@ -91,7 +91,7 @@ def _look(workspace: Workspace) -> list[str]:
 
 def _identities(workspace: Workspace, jobs: list[JobPaths]) -> Iterator[str]:
     ids = Counter(job.id for job in jobs)
-    names = Counter(job.folder.name.split("-", 1)[1] for job in jobs)
+    names = Counter(job.name for job in jobs)
     for what, counts in (("id", ids), ("name", names)):
         for value, count in counts.items():
             if count > 1:

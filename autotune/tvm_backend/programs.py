@@ -55,6 +55,22 @@ def replaced(node: Stmt | PrimExpr, variable: PrimExpr, value: PrimExpr) -> Stmt
     return tvm_ffi.structural_map(node, ((tirx.Var, lambda item: value if item.same_as(variable) else item),))
 
 
+def with_body(statement: Stmt, body: Stmt) -> Stmt:
+    """Return a loop or an attribute with another body."""
+    if body.same_as(statement.body):
+        return statement
+    if type(statement).__name__ == "AttrStmt":
+        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+    loop = statement.loop_var, statement.min, statement.extent, statement.kind
+    return tirx.For(*loop, body, statement.thread_binding, statement.annotations)
+
+
+def with_items(sequence: Stmt, items: list[Stmt]) -> Stmt:
+    """Return a sequence of statements with others in place of them."""
+    same = all(item.same_as(before) for item, before in zip(items, sequence.seq, strict=True))
+    return sequence if same else tirx.SeqStmt(items)
+
+
 def with_llvm_code(function: PrimFunc, body: Stmt, code: str) -> PrimFunc:
     """Return a tensor program with another body, which calls functions that are written in LLVM's language."""
     pragma = tvm.ir.StringImm(code)

@@ -14,7 +14,6 @@ from typing import Literal
 from uuid import uuid4
 
 from autotune import devices, strategies
-from autotune.commands.jobs import job_name
 from autotune.commands.submit.model_reading import explores, read_model
 from autotune.config import Config
 from autotune.errors import BadInput, DamagedFile, disk_problem
@@ -376,4 +375,4 @@ def next_id(workspace: Workspace) -> int:
 
 
 def _taken(workspace: Workspace) -> set[str]:
-    return {job_name(job) for job in workspace.job_list()}
+    return {job.name for job in workspace.job_list()}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import tvm
 
 from autotune.tvm_backend.intrinsics.few_bit_dots import dot_named
-from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC
+from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC, block_names
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, PrimFunc, Schedule
 
 LANES = 16
@@ -49,12 +49,7 @@ def _rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
 def default_schedule(program: IRModule | PrimFunc) -> Schedule | None:
     """Return a good schedule for a product of packed weights; None for any other program."""
     schedule = tvm.s_tir.Schedule(program)
-    looked_at = schedule.copy()
-    try:
-        blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
-    except tvm.s_tir.ScheduleError:  # a kernel that TVM writes as a whole has no blocks
-        return None
-    if PACKED_DOT not in {str(looked_at.get(item).name_hint) for item in blocks}:
+    if PACKED_DOT not in block_names(schedule):
         return None
     block = schedule.get_sblock(PACKED_DOT)
     rows, chunks = _extents(schedule, block)
