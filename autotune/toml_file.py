@@ -90,7 +90,6 @@ def read_tables(
 
     Args:
         kind: The dataclass of the whole file. Keys that it does not have are refused.
-        path: The file.
         name: What users call the file, such as `the suite`.
         upgrade: Makes a document of this version of one of an older version.
 

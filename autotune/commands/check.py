@@ -64,9 +64,6 @@ _WORKER = "autotune.workers.worker"
 def check(workspace: Workspace) -> list[str]:
     """Find what is wrong in a workspace. Changes nothing and takes no lock.
 
-    Args:
-        workspace: The workspace.
-
     Returns:
         A line for each problem; none if every invariant holds.
     """

@@ -38,7 +38,6 @@ def events(paths: JobPaths, follow: bool) -> Iterator[Event | UnknownEvent]:
     """Yield what happened to a job, oldest first.
 
     Args:
-        paths: The job.
         follow: Wait for further events until the job has ended or is removed.
 
     Raises:

@@ -90,7 +90,6 @@ def queue(
     """Return the table of `status`, and below it what every CPU and device does.
 
     Args:
-        jobs: The jobs.
         daemon: The daemon, if one runs.
         verbose: Whether names are shown whole, however wide the table becomes.
         sparks: How the latency of jobs fell, by id, for a table that is watched: it has bars of the progress too.
@@ -233,7 +232,6 @@ def tasks(job: JobStatus, verbose: bool = False, limits: Mapping[str, KernelLimi
     """Return the table of a job's tasks, for `status JOB`.
 
     Args:
-        job: The job.
         verbose: Whether names are shown whole.
         limits: What the machine allows each task, by its name; none where it was not measured.
     """

@@ -68,9 +68,7 @@ class QueuedJob:
         """Read a job.
 
         Args:
-            workspace: Its workspace.
             paths: Its files.
-            config: The settings.
             logs: The tuning logs that are followed already.
 
         Raises:

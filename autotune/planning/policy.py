@@ -158,7 +158,6 @@ class Policy:
 
         Args:
             job: The job of the stage.
-            stage: The stage.
             queue: The queue that the stage enters.
             machine: All CPUs and devices.
         """
@@ -196,7 +195,6 @@ def must_start_by(job: JobView, need_s: float) -> float:
     """Return the time from which a job goes before all others.
 
     Args:
-        job: The job.
         need_s: Seconds that the job still needs.
 
     Returns:

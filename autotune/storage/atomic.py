@@ -109,7 +109,6 @@ def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[
     """Read the version of a file and the payload that `publish_json` wrote.
 
     Args:
-        path: The file.
         kind: The name that its format must have.
         version: The newest version that can be read.
 

@@ -94,7 +94,6 @@ def read(path: Path, check_trace: CheckTrace) -> Iterator[LogTrials]:
     """Read a file of trials, some trials of one log at a time.
 
     Args:
-        path: The file.
         check_trace: Raises ValueError for a trace that is more than a schedule.
 
     Yields:

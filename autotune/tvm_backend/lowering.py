@@ -137,7 +137,6 @@ def prepare(
 
     Args:
         module: The imported model.
-        target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
         precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs only.
@@ -181,8 +180,6 @@ def finish(module: IRModule, target: Target, *, cuda_graph: bool = False) -> IRM
     """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
 
     Args:
-        module: The module.
-        target: The target.
         cuda_graph: Whether kernels that neither read an input nor write an output are launched together, as a CUDA
             graph. The first call of the model records it.
     """

@@ -81,7 +81,6 @@ def llvm_object(code: str, triple: str = "") -> bytes:
     """Compile code that is written in LLVM's language, and return the object file.
 
     Args:
-        code: The code.
         triple: What to compile for, such as `aarch64-linux-gnu`; empty for this machine.
     """
     head = f'target triple = "{triple or architecture("") + "-unknown-linux-gnu"}"\n'

@@ -29,7 +29,6 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
     """Start a daemon that outlives this process, and wait until it serves the workspace.
 
     Args:
-        workspace: The workspace.
         options: Options of `daemon run`.
 
     Returns:
@@ -147,9 +146,6 @@ class DrainingDaemon:
         """Make sure that a daemon works on jobs until all of them have ended. Call it repeatedly.
 
         The daemon exits if another daemon serves the workspace. It is started again when the other one has exited.
-
-        Args:
-            jobs: The jobs.
 
         Raises:
             WorkerCrashed: The daemon exited before the jobs had ended. The message says why.

@@ -33,7 +33,6 @@ def read_model(
     Args:
         model: The file.
         options: Its inputs and its target.
-        config: The settings.
         folder: Where the tasks' programs and the model go; None to write nothing.
         progress: Called with a description of each step when it starts.
 

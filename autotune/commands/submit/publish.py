@@ -73,7 +73,6 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
 
     Args:
         submission: What to submit.
-        config: The settings.
         progress: Called with a description of each step when it starts.
 
     Returns:
@@ -102,7 +101,6 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
 
     Args:
         workspace: Where the job goes.
-        config: The settings.
         submission: What to submit.
         progress: Called with a description of each step when it starts.
 
@@ -191,7 +189,6 @@ def publish(workspace: Workspace, config: Config, submission: Submission, import
 
     Args:
         workspace: Where the job goes.
-        config: The settings.
         submission: What to submit.
         imported: The tasks and the inputs of the model.
 

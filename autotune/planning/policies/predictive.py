@@ -95,7 +95,6 @@ def _first_cpu_stage(
 
     Args:
         planner: What the policy sees.
-        order: The order.
         begin_for: The kinds of devices for which rounds may begin. The order `_FEED` looks at these kinds alone.
         limit: The highest first value of the rank.
     """

@@ -23,7 +23,6 @@ def with_functions(program: PrimFunc, functions: LlvmFunctions) -> PrimFunc:
 
     Args:
         program: A lowered program, for a CPU that has the instructions.
-        functions: The functions.
     """
     body = program.body
     if functions.rounding:

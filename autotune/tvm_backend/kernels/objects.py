@@ -31,7 +31,6 @@ def kernel_objects(module: IRModule, target: Target, kept: KeptObjects, children
     """Return the object file of each tensor program of a lowered module, by its name.
 
     Args:
-        module: The module.
         target: The target, a CPU.
         kept: Where objects are looked for, and where those that are compiled go.
         children: How many processes compile at the same time; 0 to compile in this one.

@@ -72,11 +72,7 @@ def narrow_indices(function: PrimFunc) -> PrimFunc:
 
 
 def pipeline(target: Target) -> str:
-    """Return the name under which TVM knows the passes for a target.
-
-    Args:
-        target: The target.
-    """
+    """Return the name under which TVM knows the passes for a target."""
     if target.kind.name == "cuda":
         gpu = partial(_passes, [write_pipelines, copy_columns_singly], [with_fragments])
         tirx.register_tir_pipeline("autotune-cuda", gpu)
@@ -105,7 +101,6 @@ def object_pipeline(
     No program is an entry: one that is alone would be, and each object have one of that name.
 
     Args:
-        target: The target.
         name: What the name of the passes ends with.
         before: What is done before they lower.
     """

@@ -77,8 +77,6 @@ def without_guarded_vectors(record: TuningRecord, workload: Workload, target: Ta
 
     Args:
         record: What `record_to_compile` returned, for a CPU.
-        workload: The workload.
-        target: The target.
     """
     scheduled = record.as_measure_candidate().sch
     loops = {loop for block in _blocks(scheduled, _root(scheduled)) for loop in _vectors(scheduled, block)}

@@ -140,10 +140,6 @@ def _in_tf32(floats: Array) -> Array:
 def save(path: Path, reference: Reference) -> None:
     """Write a reference to a file, which appears whole.
 
-    Args:
-        path: The file.
-        reference: The reference.
-
     Raises:
         DiskProblem: The file cannot be written.
     """

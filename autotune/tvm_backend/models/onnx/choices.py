@@ -70,7 +70,6 @@ def given(proto: ModelProto, values: Mapping[str, npt.NDArray[Any]]) -> ModelPro
     """Return a copy that goes on with these values wherever it uses the tensors, and puts out its own ones at the end.
 
     Args:
-        proto: The graph.
         values: Values of tensors that the graph computes, by name. They are the inputs `given_inputs` of the copy.
     """
     copy = with_outputs(proto, list(values))

@@ -122,7 +122,6 @@ def open_sizes(proto: ModelProto, asked: Sequence[Sequence[InputSpec]]) -> Model
     """A graph whose inputs are open where other sizes are asked for than it fixes; `proto` itself if none are.
 
     Args:
-        proto: The graph.
         asked: Its inputs, for each set of shapes.
     """
     fixed = {item.name: item.type.tensor_type.shape for item in proto.graph.input}

@@ -83,8 +83,6 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
     """Import a file of `write_fixed`.
 
     Args:
-        path: The file.
-        inputs: Its inputs.
         shown: The file that errors are about; by default `path`.
 
     Raises:

@@ -47,7 +47,6 @@ class Flatbuffer:
     """A model in a file.
 
     Args:
-        path: The file.
         content: What to read in its place; None to read the file.
 
     Raises:
