@@ -52,7 +52,6 @@ class Measure:
     Without `number` and `timed` the last line that it prints has to be one number.
 
     Attributes:
-        command: The command.
         shell: Whether a shell runs it.
         timed: Whether it is timed, from its start to its end, and prints what it likes.
         number: A regular expression whose group is the number, in the last place of the output where it fits.

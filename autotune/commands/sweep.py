@@ -45,7 +45,6 @@ class Outcome:
 
     Attributes:
         job: Its number.
-        state: Its state.
         trials: The trials that it took.
         latency_ms: What it reached, in milliseconds; None without a time.
         onnxruntime_ms: What ONNX Runtime takes, where the model was timed as a whole.

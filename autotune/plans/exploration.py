@@ -69,7 +69,6 @@ class Choice:
 
     Attributes:
         step: How many choices there were, this one included.
-        plan: The plan.
         weights: How often the network runs each task of its job under this plan.
         contenders: How often it would run each task that this plan does not have, but a slightly faster task would.
         before: What `weights` were when nothing was chosen.

@@ -45,7 +45,6 @@ class TensorFacts:
     Attributes:
         name: Of its buffer, input, view or weight.
         type: Of its elements.
-        shape: Its shape.
         layout: What its dimensions are, such as `NCHW16c`; empty where nothing has to say it.
         bytes: Its size.
         offset: Where it lies, in bytes from the start of the memory of activations, or from that of the weights.

@@ -51,7 +51,6 @@ class IndexEntry(NamedTuple):
         hash: The structural hash of the scheduled program.
         median_us: The median of its times in microseconds; None for a failed trial.
         at: When it was measured, in epoch seconds.
-        round: Its round.
         job_crc32: The CRC-32 of the job that measured it; see `measured_by`.
         disturbed: Whether its measurement was disturbed.
         end: Where its record ends in the log.

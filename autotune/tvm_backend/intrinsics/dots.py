@@ -86,7 +86,6 @@ class Operand:
     """A buffer that an intrinsic reads or writes.
 
     Attributes:
-        shape: Its shape.
         dtype: Of its elements.
         apart: Whether what its first index counts lies apart in memory.
     """

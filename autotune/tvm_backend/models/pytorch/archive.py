@@ -53,7 +53,6 @@ class Archive:
     """An archive of one program.
 
     Attributes:
-        path: The file.
         root: The folder in the archive that holds everything, with a slash at the end.
         program: The program, as torch's schema has it.
         tables: What `data/weights` and `data/constants` say of each tensor, by the name of the member.

@@ -53,7 +53,6 @@ class Flatbuffer:
         ModelError: It cannot be read or is damaged, or a package that reads it is missing.
 
     Attributes:
-        path: The file.
         content: What is in it.
         model: The whole of it, as the package `tflite` has it.
         graph: The main graph.
