@@ -277,10 +277,6 @@ class _GuardedOnDevice(_Tensor):
         areas = (0, _GUARD_BYTES + array.nbytes)
         self._areas = [self._raw._create_view((_GUARD_BYTES,), "uint8", start) for start in areas]
 
-    def fill(self, array: Array) -> None:
-        """Write the values of the tensor."""
-        self.tensor.copyfrom(array)
-
     def overwritten(self) -> bool:
         """Return whether a guard area was changed."""
         return any(_changed(area.numpy()) for area in self._areas)
