@@ -44,11 +44,7 @@ VERBS = {
     "retry": Verb("control", "retry", "Start failed or cancelled jobs again; they keep their trials."),
     "retune": Verb("retune", "command", "Tune the models of ended jobs again: after an upgrade, or for a new target."),
     "wait": Verb("wait", "command", "Wait until jobs have ended."),
-    "export": Verb(
-        "export.export",
-        "command",
-        "Compile the best kernels so far into a verified library.",
-    ),
+    "export": Verb("export.export", "command", "Compile the best kernels so far into a verified library."),
     "plan": Verb("plan", "command", "Print how a model is computed, kernel by kernel, as a file that `submit` takes."),
     "report": Verb("report.report", "command", "Show what jobs achieved and where their time went."),
     "clean": Verb("clean", "command", "Remove jobs that have ended."),
@@ -56,18 +52,10 @@ VERBS = {
         "sweep", "command", "Tune models with several strategies, budgets and seeds, and compare the results."
     ),
     "trials": Verb("trials", "app", "List, export and import trials, to share them between workspaces and machines."),
-    "simulate": Verb(
-        "simulate",
-        "command",
-        "Simulate jobs and scheduling policies on a machine that you describe.",
-    ),
+    "simulate": Verb("simulate", "command", "Simulate jobs and scheduling policies on a machine that you describe."),
     "demo": Verb("demo", "command", "Tune a small model that comes with autotune: a first result within a minute."),
     "doctor": Verb("doctor", "command", "Check whether this machine and this workspace are ready for tuning."),
-    "check": Verb(
-        "check",
-        "command",
-        "Check that nothing in the workspace is lost, duplicated or stuck.",
-    ),
+    "check": Verb("check", "command", "Check that nothing in the workspace is lost, duplicated or stuck."),
 }
 
 

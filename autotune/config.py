@@ -30,8 +30,6 @@ from autotune.settings import (
 )
 from autotune.toml_file import MAX_BYTES, name_lines, parse, section
 
-__all__ = ["Config", "Setting", "check_job_device", "load_config"]
-
 _MAX_KEY_LENGTH = 60  # characters that are shown of it
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")  # it becomes part of the name of a lock file
 

@@ -24,16 +24,11 @@ class DeviceSettings:
     train_s: Annotated[float, at_least(0.0, "Seconds of a training.")] = 1.0
     open_s: Annotated[float, at_least(0.0, "Seconds until a process has opened the device.")] = 0.0
     spread: Annotated[
-        float,
-        at_least(
-            0.0,
-            "The standard deviation of the logarithm of durations. 0: all are the mean.",
-        ),
+        float, at_least(0.0, "The standard deviation of the logarithm of durations. 0: all are the mean.")
     ] = 0.0
     speed: Annotated[float, at_least(0.001, "All durations are divided by it.")] = 1.0
     trials: Annotated[
-        str,
-        text("A tuning log, as a path from the workspace, whose times measurements give. Empty: random times."),
+        str, text("A tuning log, as a path from the workspace, whose times measurements give. Empty: random times.")
     ] = ""
 
 
@@ -46,8 +41,7 @@ class BoardSettings:
 
     kind: Annotated[Literal["rpc"], text("It must be given.")] = "rpc"
     tracker: Annotated[
-        str,
-        text("The address of TVM's RPC tracker.", r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z", "HOST:PORT"),
+        str, text("The address of TVM's RPC tracker.", r"^(\[[0-9a-fA-F:]+\]|[^\s:\[\]]+):[0-9]{1,5}\Z", "HOST:PORT")
     ] = "127.0.0.1:9190"
     key: Annotated[
         str,

@@ -14,8 +14,6 @@ from typing import Annotated, Final, Literal
 from autotune.errors import InvalidData
 from autotune.schema import text
 
-__all__ = ["Metric"]
-
 _US_PER: Final = {"s": 1e6, "ms": 1e3, "us": 1.0}
 _US_PER_UNIT: Final = 1e6
 # A rate of 1e9 a second is kept as a second. So rates that are common give numbers that are no rounding errors.

@@ -17,20 +17,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast, get_args
 from autotune.errors import BadInput
 from autotune.schema import field_types, meta_of, moment, whole_number
 
-__all__ = [
-    "AUTO",
-    "Activations",
-    "AskedPrecision",
-    "Constant",
-    "InputSpec",
-    "JobOptions",
-    "Option",
-    "Precision",
-    "TuningOptions",
-    "check_numbers",
-    "declared",
-]
-
 AUTO: Final = "auto"
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "int8"]
 AskedPrecision = Literal["fp32", "tf32", "fp16", "bf16", "int8", "auto"]
@@ -151,11 +137,7 @@ class JobOptions:
         metavar="COMMAND",
     )
 
-    plan: str | None = _option(
-        None,
-        "Compute the model as this file says; `autotune plan` prints one.",
-        metavar="FILE",
-    )
+    plan: str | None = _option(None, "Compute the model as this file says; `autotune plan` prints one.", metavar="FILE")
 
     explore: bool = _option(False, "Search for the plan, too: algorithms, layouts, fusion and threads (CPUs only).")
 

@@ -29,7 +29,6 @@ def opening(path: Path, status: os.stat_result, *, but_own_group: bool = False) 
     """Return why others may write to a file or folder, with the remedy; empty if they may not.
 
     Args:
-        path: Its path.
         status: What `stat` says of it.
         but_own_group: Whether a group that only its owner is in may write, as umask 002 lets it.
     """

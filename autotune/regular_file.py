@@ -20,7 +20,6 @@ def open_regular(path: Path | str, buffering: int = io.DEFAULT_BUFFER_SIZE, *, p
     """Open a file to read it.
 
     Args:
-        path: The file.
         buffering: As `open` takes it.
         parent: The descriptor of the folder that its path begins in; None for the current one.
 
@@ -45,7 +44,6 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
     """Return the content of a file.
 
     Args:
-        path: The file.
         most: How many bytes it may have; None for any number.
 
     Raises:
@@ -59,7 +57,6 @@ def read_at_most(file: BinaryIO, path: Path, most: int) -> bytes:
     """Return the rest of an open file.
 
     Args:
-        file: The file.
         path: Its path, for the message.
         most: How many bytes it may have.
 
@@ -78,7 +75,6 @@ def open_to_write(path: Path, mode: Literal["append", "change"] = "append") -> B
     """Open a file to write to it as it stands. A missing one is made.
 
     Args:
-        path: The file.
         mode: Whether what is written comes at its end, or where the writer says.
 
     Raises:

@@ -23,21 +23,6 @@ from autotune.errors import InvalidData, MissingKey, UnknownKey, WrongValue
 if TYPE_CHECKING:
     from msgspec import Meta
 
-__all__ = [
-    "LAST_MOMENT",
-    "convert",
-    "describe",
-    "field_types",
-    "meta_of",
-    "moment",
-    "number",
-    "parsed_json",
-    "plain",
-    "positive",
-    "type_name",
-    "whole_number",
-]
-
 _LARGEST = 2**63 - 1
 _MAX_SHOWN = 200  # characters of a wrong value
 LAST_MOMENT = 1e11  # in the year 5138

@@ -14,22 +14,6 @@ from typing import Annotated, Literal
 from autotune.options import AUTO
 from autotune.schema import at_least, share, text, whole_number
 
-__all__ = [
-    "NAMED_TARGETS",
-    "TARGET_KINDS",
-    "BuildSettings",
-    "ClusterSettings",
-    "DaemonSettings",
-    "ExportSettings",
-    "JobSettings",
-    "MachineSettings",
-    "MeasureSettings",
-    "PlanSettings",
-    "SearchSettings",
-    "SubmitSettings",
-    "TrainSettings",
-]
-
 # The targets that a user names, and all that a job may have: that of commands follows from its space.
 NAMED_TARGETS = ("llvm", "cuda", "simulated")
 TARGET_KINDS = (*NAMED_TARGETS, "command")
@@ -55,9 +39,7 @@ class MachineSettings:
     simulated_cpus: Annotated[
         int,
         whole_number(
-            0,
-            "How many CPUs are simulated. With them, jobs run on simulated devices only. 0: real CPUs.",
-            most=10_000,
+            0, "How many CPUs are simulated. With them, jobs run on simulated devices only. 0: real CPUs.", most=10_000
         ),
     ] = 0
     memory_limit_mb: Annotated[
@@ -97,20 +79,15 @@ class JobSettings:
     ] = AUTO
     trials_per_round: Annotated[int, whole_number(1, "The most trials of one round of a task.")] = 8
     patience: Annotated[
-        int,
-        whole_number(0, "A task has converged after this many rounds without an improvement. 0: never."),
+        int, whole_number(0, "A task has converged after this many rounds without an improvement. 0: never.")
     ] = 8
     min_gain: Annotated[
         float,
         at_least(
-            0.0,
-            "The smallest improvement that counts for `patience`. 0.01: a trial must be 1% faster than the best.",
+            0.0, "The smallest improvement that counts for `patience`. 0.01: a trial must be 1% faster than the best."
         ),
     ] = 0.01
-    whole_model: Annotated[
-        bool,
-        text("Whether a job also times the whole model. See docs/guides/budgets.md."),
-    ] = True
+    whole_model: Annotated[bool, text("Whether a job also times the whole model. See docs/guides/budgets.md.")] = True
 
 
 @dataclass(frozen=True)
@@ -137,8 +114,7 @@ class SearchSettings:
         text("What `submit` takes without `--strategy`. See docs/reference/strategies.md."),
     ] = "beam"
     sampler: Annotated[
-        Literal["", "greedy", "adaptive"],
-        text("What `submit` takes without `--sampler`. Empty: the strategy's own."),
+        Literal["", "greedy", "adaptive"], text("What `submit` takes without `--sampler`. Empty: the strategy's own.")
     ] = ""
     synthesis: Annotated[
         bool,
@@ -148,8 +124,7 @@ class SearchSettings:
         ),
     ] = True
     prior: Annotated[
-        bool,
-        text("Whether a cost model starts from the one that comes with autotune, or from nothing."),
+        bool, text("Whether a cost model starts from the one that comes with autotune, or from nothing.")
     ] = True
     population: Annotated[int, whole_number(1, "The most candidates in a generation.")] = 96
     generations: Annotated[int, whole_number(0, "The generations of a search.")] = 3
@@ -174,8 +149,7 @@ class MeasureSettings:
     """The stage that times candidates."""
 
     repeats: Annotated[
-        int,
-        whole_number(1, "How often a candidate is timed; less if it is clearly slower than the best."),
+        int, whole_number(1, "How often a candidate is timed; less if it is clearly slower than the best.")
     ] = 5
     min_repeat_ms: Annotated[int, whole_number(0, "The least milliseconds of one timing.")] = 10
     warmup: Annotated[int, whole_number(0, "How many runs precede the first timing.")] = 1
@@ -183,29 +157,22 @@ class MeasureSettings:
     threads: Annotated[
         int, whole_number(0, "How many threads a candidate runs on. 0: one for each CPU of a measurement.")
     ] = 0
-    disturbed_again: Annotated[
-        int,
-        whole_number(0, "How often a disturbed measurement is repeated."),
-    ] = 2
+    disturbed_again: Annotated[int, whole_number(0, "How often a disturbed measurement is repeated.")] = 2
     in_context: Annotated[
         bool,
         text("Whether new jobs time kernels on CPUs with their constants where the model has them, not in a loop."),
     ] = True
     kept_open_s: Annotated[
-        float,
-        at_least(0.0, "Seconds for which a GPU stays open for the next measurement. 0: each one opens it anew."),
+        float, at_least(0.0, "Seconds for which a GPU stays open for the next measurement. 0: each one opens it anew.")
     ] = 2.0
     gpu_spin_up_ms: Annotated[
-        int,
-        whole_number(0, "Milliseconds for which a GPU is kept busy before its first timing: idle ones are slow."),
+        int, whole_number(0, "Milliseconds for which a GPU is kept busy before its first timing: idle ones are slow.")
     ] = 200
     gpu_cold_cache: Annotated[
-        bool,
-        text("Whether a GPU's L2 cache is overwritten before each run. The launch is then timed, too: some 3 us."),
+        bool, text("Whether a GPU's L2 cache is overwritten before each run. The launch is then timed, too: some 3 us.")
     ] = False
     verify: Annotated[
-        bool,
-        text("Whether a candidate's results are compared before it may be the best of its task."),
+        bool, text("Whether a candidate's results are compared before it may be the best of its task.")
     ] = True
 
 
@@ -222,23 +189,11 @@ class ExportSettings:
 
     tolerance: Annotated[
         float,
-        at_least(
-            0.0,
-            "The largest error of an output against the model as submitted, relative to its largest value.",
-        ),
+        at_least(0.0, "The largest error of an output against the model as submitted, relative to its largest value."),
     ] = 1e-3
-    tolerance_fp16: Annotated[
-        float,
-        at_least(0.0, "The same with `--precision fp16`."),
-    ] = 2e-2
-    tolerance_tf32: Annotated[
-        float,
-        at_least(0.0, "The same with `--precision tf32`."),
-    ] = 1e-2
-    tolerance_bf16: Annotated[
-        float,
-        at_least(0.0, "The same with `--precision bf16`."),
-    ] = 5e-2
+    tolerance_fp16: Annotated[float, at_least(0.0, "The same with `--precision fp16`.")] = 2e-2
+    tolerance_tf32: Annotated[float, at_least(0.0, "The same with `--precision tf32`.")] = 1e-2
+    tolerance_bf16: Annotated[float, at_least(0.0, "The same with `--precision bf16`.")] = 5e-2
     tolerance_activations: Annotated[
         float,
         at_least(0.0, "The same with `--activations int8`, against the same weights with activations in float32."),
@@ -263,8 +218,7 @@ class ExportSettings:
     kept_mb: Annotated[
         int,
         whole_number(
-            0,
-            "Megabytes of compiled kernels that are kept in `logs/objects`, so that none is compiled twice. 0: none.",
+            0, "Megabytes of compiled kernels that are kept in `logs/objects`, so that none is compiled twice. 0: none."
         ),
     ] = 256
     timeout_s: Annotated[float, at_least(0.1, "Seconds until an export is killed.")] = 3600.0
@@ -294,12 +248,7 @@ class DaemonSettings:
         text("What picks the next stages. See docs/reference/policies.md."),
     ] = "predictive"
     window: Annotated[
-        str,
-        text(
-            "When stages may run, in local time. Empty: always.",
-            _HOURS,
-            "hours such as 22:00-07:00, or empty",
-        ),
+        str, text("When stages may run, in local time. Empty: always.", _HOURS, "hours such as 22:00-07:00, or empty")
     ] = ""
     on_end_timeout_s: Annotated[float, at_least(1.0, "Seconds until the command of `submit --on-end` is killed.")] = (
         600.0
@@ -316,8 +265,7 @@ class DaemonSettings:
         ),
     ] = 10
     stop_grace_s: Annotated[
-        float,
-        at_least(0.0, "Seconds that workers get to finish their stages when the daemon is told to stop."),
+        float, at_least(0.0, "Seconds that workers get to finish their stages when the daemon is told to stop.")
     ] = 30.0
 
 
@@ -325,18 +273,8 @@ class DaemonSettings:
 class ClusterSettings:
     """Stages on the nodes of a Ray cluster. See docs/guides/cluster.md."""
 
-    engine: Annotated[
-        Literal["", "ray"],
-        text("Empty: stages run on this machine."),
-    ] = ""
-    address: Annotated[
-        str,
-        text("`ray://HOST:PORT`, or on a node of the cluster `HOST:PORT` or `auto`."),
-    ] = "auto"
+    engine: Annotated[Literal["", "ray"], text("Empty: stages run on this machine.")] = ""
+    address: Annotated[str, text("`ray://HOST:PORT`, or on a node of the cluster `HOST:PORT` or `auto`.")] = "auto"
     node_timeout_s: Annotated[
-        float,
-        at_least(
-            1.0,
-            "Seconds after which a node that does not answer is lost. Its stages run elsewhere.",
-        ),
+        float, at_least(1.0, "Seconds after which a node that does not answer is lost. Its stages run elsewhere.")
     ] = 30.0

@@ -14,8 +14,6 @@ from autotune import schema
 from autotune.errors import ConfigError, InvalidData, UnknownKey, WrongValue, clipped, disk_problem
 from autotune.regular_file import read_regular
 
-__all__ = ["MAX_BYTES", "line_of", "name_lines", "parse", "read_tables", "section"]
-
 T = TypeVar("T")
 
 MAX_BYTES = 2 << 20  # of a file that people write
@@ -92,7 +90,6 @@ def read_tables(
 
     Args:
         kind: The dataclass of the whole file. Keys that it does not have are refused.
-        path: The file.
         name: What users call the file, such as `the suite`.
         upgrade: Makes a document of this version of one of an older version.
 

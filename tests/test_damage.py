@@ -93,7 +93,7 @@ def test_no_command_trips_and_the_other_job_is_as_it_was(
     for words in COMMANDS:
         says_a_line_at_most(workspace, words, capsys)
     other = QueuedJob.open(workspace, queue[1], Config())
-    assert other.active and len(other.stages) == 2
+    assert other.active and len(other.rounds.stages) == 2
 
 
 def says_a_line_at_most(workspace: Workspace, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +188,10 @@ class TestTheLedger:
         libraries.mkdir(parents=True)
         spoil(path, how)
         ledger = QueuedJob.open(workspace, queue[0], Config())
-        assert {(id.task, id.round) for id in ledger.stages} == {(0, 4), (1, 0)}  # round 3 of task 0 is in the log
+        assert {(id.task, id.round) for id in ledger.rounds.stages} == {
+            (0, 4),
+            (1, 0),
+        }  # 3 of task 0 is in the log
         assert os.path.lexists(path.with_name(f"{path.name}.damaged")) == (how != "missing")
         assert not libraries.exists(), "they belong to no stage"
         assert ledger.view().trials_done == 1
@@ -199,7 +202,7 @@ class TestTheLedger:
         ledger = QueuedJob.open(workspace, queue[0], Config())
         spoil(queue[0].stage(1, 0), how)
         ledger.refresh(1)
-        assert {id.task for id in ledger.stages} == {0, 1}
+        assert {id.task for id in ledger.rounds.stages} == {0, 1}
 
     def test_a_spoilt_state_is_written_anew(
         self, workspace: Workspace, queue: tuple[JobPaths, JobPaths], how: str
@@ -242,10 +245,10 @@ def test_a_folder_of_the_job_that_is_gone_or_a_file_comes_back(
 ) -> None:
     place = queue[0].folder / folder
     place.rename(queue[0].folder / "elsewhere")
-    assert len(QueuedJob.open(workspace, queue[0], Config()).stages) == 2
+    assert len(QueuedJob.open(workspace, queue[0], Config()).rounds.stages) == 2
     place.rename(queue[0].folder / "elsewhere2")
     place.write_text("in the way")
-    assert len(QueuedJob.open(workspace, queue[0], Config()).stages) == 2
+    assert len(QueuedJob.open(workspace, queue[0], Config()).rounds.stages) == 2
     assert place.with_name(f"{folder}.damaged").read_text() == "in the way"
 
 
@@ -254,7 +257,7 @@ def test_stray_files_disturb_nobody(workspace: Workspace, queue: tuple[JobPaths,
     (queue[0].stages / "t000-r0000.json.swp").write_text("")
     (queue[0].folder / "notes.txt").write_text("")
     assert [job.id for job in workspace.job_list()] == [1, 2]
-    assert len(QueuedJob.open(workspace, queue[0], Config()).stages) == 2
+    assert len(QueuedJob.open(workspace, queue[0], Config()).rounds.stages) == 2
 
 
 @pytest.mark.parametrize("number", [10**400, -(10**400), 2**63])

@@ -82,7 +82,7 @@ class Job:
     @property
     def name(self) -> str:
         """The name that the command line shows."""
-        return self.paths.folder.name.split("-", 1)[1]
+        return self.paths.name
 
     def progress(self) -> Progress:
         """Return the progress of the job now.

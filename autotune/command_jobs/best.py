@@ -25,8 +25,6 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
 
-__all__ = ["export", "summary"]
-
 _BEST = ("autotune-best", 1)
 
 

@@ -22,8 +22,6 @@ from autotune.errors import InvalidData
 from autotune.strategies.restricted import RestrictedSpace, Table
 from autotune.strategies.space import Configuration, Indices, Knob
 
-__all__ = ["Combinations"]
-
 # Combinations that are listed at most, rows of a partial list, and numbers in either.
 _MAX_LISTED = 1 << 20
 _MAX_PARTIAL = 1 << 22

@@ -17,8 +17,6 @@ from typing import Annotated
 from autotune.errors import InvalidData
 from autotune.schema import titled
 
-__all__ = ["PREFIX", "Command", "Value", "Written", "check_placeholders", "is_text", "text_of"]
-
 Value = bool | int | float | str
 Written = Annotated[str | tuple[str, ...], titled("text, or a list of a program and its arguments")]
 

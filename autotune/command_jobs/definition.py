@@ -24,18 +24,6 @@ from autotune.errors import InvalidData, one_line
 from autotune.metric import Metric
 from autotune.schema import at_least, titled, whole_number
 
-__all__ = [
-    "Build",
-    "Check",
-    "Definition",
-    "File",
-    "Machine",
-    "Measure",
-    "Megabytes",
-    "Parameters",
-    "Values",
-]
-
 Values = dict[str, Value]
 Parameters = dict[str, tuple[Annotated[Value, titled("a number, a text, true or false")], ...]]
 Megabytes = Annotated[int, whole_number(1, most=10**7)]
@@ -64,7 +52,6 @@ class Measure:
     Without `number` and `timed` the last line that it prints has to be one number.
 
     Attributes:
-        command: The command.
         shell: Whether a shell runs it.
         timed: Whether it is timed, from its start to its end, and prints what it likes.
         number: A regular expression whose group is the number, in the last place of the output where it fits.

@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 from autotune.errors import InvalidData
 
-__all__ = ["Expression", "parsed"]
-
 Columns = Mapping[str, npt.NDArray[Any]]
 
 _MAX_LENGTH = 4096

@@ -13,14 +13,11 @@ from autotune.storage.job_files import checksum, make_folder
 from autotune.storage.paths import JobPaths
 from autotune.storage.room import distrust
 
-__all__ = ["check_files", "read_snapshot", "write_snapshot"]
-
 
 def write_snapshot(paths: JobPaths, definition: Definition, source: Path) -> tuple[int, int]:
     """Write a space into the folder of a job, so that only its owner can change it.
 
     Args:
-        paths: The job.
         definition: The space.
         source: The folder that the user's files are copied from.
 

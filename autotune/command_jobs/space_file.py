@@ -26,8 +26,6 @@ from autotune.storage import formats
 from autotune.storage.paths import FILES
 from autotune.toml_file import MAX_BYTES, read_tables
 
-__all__ = ["SpaceFile", "read_space"]
-
 _COMMANDS = "Autotune"  # the object of a file in T1 that has the rest of what a SPACE.toml has
 _PATH = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]*(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
 _MAX_FILES = 1000

@@ -19,8 +19,6 @@ from autotune import schema
 from autotune.command_jobs.parameter_expressions import Expression, parsed
 from autotune.errors import InvalidData
 
-__all__ = ["configuration_space"]
-
 _MAX_VALUES = 10_000
 _SHOWN = 60  # characters of what is refused
 _CASTS: dict[str, Callable[[Any], Any]] = {"int": int, "uint": int, "float": float, "bool": bool, "string": str}

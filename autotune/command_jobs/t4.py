@@ -13,8 +13,6 @@ from typing import Any
 from autotune.metric import Metric
 from autotune.storage.formats import Failure, Trial
 
-__all__ = ["results"]
-
 _VERSION = "1.0.0"
 _MS_PER_S = 1e3
 

@@ -25,8 +25,6 @@ from autotune.errors import CommandMissing, InvalidData, StageTimeout, WorkerErr
 from autotune.processes.keeper import CommandLimits, Finished, Keeper
 from autotune.storage.trees import walk
 
-__all__ = ["CommandTrial", "TrialSettings", "missing_program", "variables"]
-
 # What a worker sets for itself; commands get a number of threads that fits their CPUs.
 _OWN_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _OUTPUT_BYTES = 1 << 16

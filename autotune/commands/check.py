@@ -64,9 +64,6 @@ _WORKER = "autotune.workers.worker"
 def check(workspace: Workspace) -> list[str]:
     """Find what is wrong in a workspace. Changes nothing and takes no lock.
 
-    Args:
-        workspace: The workspace.
-
     Returns:
         A line for each problem; none if every invariant holds.
     """
@@ -91,7 +88,7 @@ def _look(workspace: Workspace) -> list[str]:
 
 def _identities(workspace: Workspace, jobs: list[JobPaths]) -> Iterator[str]:
     ids = Counter(job.id for job in jobs)
-    names = Counter(job.folder.name.split("-", 1)[1] for job in jobs)
+    names = Counter(job.name for job in jobs)
     for what, counts in (("id", ids), ("name", names)):
         for value, count in counts.items():
             if count > 1:
@@ -201,7 +198,7 @@ class _JobCheck:
             yield from self._rounds(spec, task, rounds)
             if not rounds and state.state not in ENDED:
                 yield f"{self.paths.stages}: task {task} has no stage"
-        yield from self._artifacts()
+        yield from (f"{folder} belongs to no stage" for folder in orphaned_artifacts(self.paths))
 
     def _rounds(self, spec: JobSpec, task: int, files: list[StageFile]) -> Iterator[str]:
         # What is done for the whole model may wait for its device while later rounds of the task end.
@@ -220,10 +217,6 @@ class _JobCheck:
             trial = log.trials.get(hash) if log else None
             if trial and trial.job == self.paths.folder.name and trial.round != round:
                 yield f"{self.paths.stage(task, round)}: candidate {hash} is in the log from round {trial.round}"
-
-    def _artifacts(self) -> Iterator[str]:
-        for folder in orphaned_artifacts(self.paths):
-            yield f"{folder} belongs to no stage"
 
     def _counts(self, spec: JobSpec, state: JobState) -> Iterator[str]:
         if state.trials_done != sum(task.trials for task in state.tasks):

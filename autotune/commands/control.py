@@ -151,8 +151,6 @@ def resubmission(paths: JobPaths, spec: JobSpec, target: str) -> Submission:
     """Return what submits the model of a job again, with its options.
 
     Args:
-        paths: The job.
-        spec: Its spec.
         target: The target, unless it is a job of commands.
 
     Raises:
@@ -178,8 +176,6 @@ def resubmit_here(workspace: Workspace, config: Config, paths: JobPaths, progres
 
     Args:
         workspace: Where the job is.
-        config: The settings.
-        paths: The job.
         progress: Called with a description of each step when it starts.
 
     Returns:

@@ -57,9 +57,6 @@ class Finding:
 def examine(workspace: Workspace) -> list[Finding]:
     """Check everything that tuning needs.
 
-    Args:
-        workspace: The workspace.
-
     Returns:
         The findings, in the order in which tuning would need what they are about.
     """

@@ -314,8 +314,7 @@ def _task(task: TaskSpec, done: TaskProgress, total_us: float) -> TaskStatus:
 
 
 def _unreadable(paths: JobPaths, reason: str) -> JobStatus:
-    name = paths.folder.name.split("-", 1)[1]
-    return JobStatus(paths.id, name, "", "", "failed", reason, 0, 0, (), None, 0.0, None)
+    return JobStatus(paths.id, paths.name, "", "", "failed", reason, 0, 0, (), None, 0.0, None)
 
 
 def daemon_json(daemon: DaemonInfo) -> dict[str, Any]:

@@ -31,11 +31,6 @@ def open_workspace(folder: Path) -> Workspace:
     raise BadInput(f"there is no workspace {folder}; make the folder with: mkdir -p {shlex.quote(str(folder))}")
 
 
-def job_name(paths: JobPaths) -> str:
-    """Return the name of a job, which is part of the name of its folder."""
-    return paths.folder.name.split("-", 1)[1]
-
-
 def select(workspace: Workspace, words: Sequence[str]) -> list[JobPaths]:
     """Return the jobs that the words mean, each once, in the order of their ids.
 
@@ -79,7 +74,7 @@ def _named(workspace: Workspace, jobs: list[JobPaths], word: str) -> list[JobPat
     elif match := _RANGE.fullmatch(word):
         chosen = [job for job in jobs if int(match[1]) <= job.id <= int(match[2])]
     else:
-        chosen = [job for job in jobs if job_name(job) == word]
+        chosen = [job for job in jobs if job.name == word]
     if not chosen:
         raise UnknownJob(f"no job {word!r} here: {_existing(jobs) or no_jobs(workspace)}")
     return chosen
@@ -94,5 +89,5 @@ def no_jobs(workspace: Workspace) -> str:
 def _existing(jobs: list[JobPaths]) -> str:
     if not jobs:
         return ""
-    shown = ", ".join(f"{job.id} ({job_name(job)})" for job in jobs[-5:])
+    shown = ", ".join(f"{job.id} ({job.name})" for job in jobs[-5:])
     return f"there {'is' if len(jobs) == 1 else 'are'} {'... ' if len(jobs) > 5 else ''}{shown}"

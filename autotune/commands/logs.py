@@ -15,30 +15,16 @@ from autotune.reasons import sentence
 from autotune.storage import journal
 from autotune.storage.job_files import read_control, read_state
 from autotune.storage.job_state import has_ended
-from autotune.storage.journal import (
-    Event,
-    JobEnded,
-    OnEnd,
-    StageDone,
-    StageEvent,
-    StageFailed,
-    StageFileDamaged,
-    TaskSetAside,
-    UnknownEvent,
-    UserRequest,
-    WaitStarted,
-)
 from autotune.storage.log_lines import START
 from autotune.storage.paths import JobPaths
 
 _POLL_S = 0.5
 
 
-def events(paths: JobPaths, follow: bool) -> Iterator[Event | UnknownEvent]:
+def events(paths: JobPaths, follow: bool) -> Iterator[journal.Event | journal.UnknownEvent]:
     """Yield what happened to a job, oldest first.
 
     Args:
-        paths: The job.
         follow: Wait for further events until the job has ended or is removed.
 
     Raises:
@@ -60,7 +46,7 @@ def events(paths: JobPaths, follow: bool) -> Iterator[Event | UnknownEvent]:
         time.sleep(_POLL_S)
 
 
-def line(event: Event | UnknownEvent) -> str:
+def line(event: journal.Event | journal.UnknownEvent) -> str:
     """Return one line of `logs`."""
     try:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at))
@@ -69,31 +55,31 @@ def line(event: Event | UnknownEvent) -> str:
         return one_line(event)
 
 
-def _described(event: Event | UnknownEvent) -> str:
+def _described(event: journal.Event | journal.UnknownEvent) -> str:
     match event:
-        case StageDone():
+        case journal.StageDone():
             return f"{_stage(event)}  {_listed(event.summary)}"
-        case StageFailed():
+        case journal.StageFailed():
             return f"{_stage(event)}  FAILED reason {event.diagnosis}"
-        case StageFileDamaged():
+        case journal.StageFileDamaged():
             return f"damaged: reason {event.detail}"
-        case WaitStarted():
+        case journal.WaitStarted():
             return sentence(event.reason)
-        case TaskSetAside():
+        case journal.TaskSetAside():
             return f"set aside task {event.task}: reason {event.detail}"
-        case UserRequest():
+        case journal.UserRequest():
             return REQUEST_DONE[event.verb]
-        case JobEnded():
+        case journal.JobEnded():
             return f"{event.state}: reason {sentence(event.reason)}" if event.reason else event.state
-        case OnEnd():
+        case journal.OnEnd():
             return (
                 f"the --on-end command is not run: {event.refused}" if event.refused else "the --on-end command starts"
             )
-        case UnknownEvent():
+        case journal.UnknownEvent():
             return f"{event.name}: {_listed(event.fields)}" if event.fields else event.name
 
 
-def _stage(event: StageEvent) -> str:
+def _stage(event: journal.StageEvent) -> str:
     return f"{event.kind:<7} task {event.task} round {event.round}  {event.seconds:.2f} s"
 
 

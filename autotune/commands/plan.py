@@ -32,8 +32,6 @@ def plan_of(
 
     Args:
         workspace: Where the job is.
-        config: The settings.
-        paths: The job.
         progress: Called with a description of each step when it starts.
         entry: The name of its set of shapes; empty where there is one.
 

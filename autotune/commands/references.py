@@ -133,14 +133,12 @@ class References:
         )
         if self.limits is None:
             return text
+        least_ms = sum(kernel.least_us or 0.0 for kernel in self.kernels) / 1e3
         return (
             f"{text} The machine does {self.limits.gflops:.4g} GFLOP/s in float32"
             f" and reads the {self.limits.ring_bytes / 1e6:.3g} MB of constants at {self.limits.gb_per_s:.3g} GB/s,"
-            f" which together allow {self._least_ms():.3g} ms."
+            f" which together allow {least_ms:.3g} ms."
         )
-
-    def _least_ms(self) -> float:
-        return sum(kernel.least_us or 0.0 for kernel in self.kernels) / 1e3
 
 
 _TITLES = {

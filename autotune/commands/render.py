@@ -13,9 +13,7 @@ from autotune.commands.references import KernelLimit, title
 from autotune.errors import one_line
 from autotune.plans.exploration import decision
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
-from autotune.storage.journal import (
-    ControlVerb,
-)
+from autotune.storage.journal import ControlVerb
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -87,15 +85,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence
 
 
 def queue(
-    jobs: Sequence[JobStatus],
-    daemon: DaemonInfo | None,
-    verbose: bool = False,
-    sparks: Mapping[int, str] | None = None,
+    jobs: Sequence[JobStatus], daemon: DaemonInfo | None, verbose: bool = False, sparks: Mapping[int, str] | None = None
 ) -> RenderableType:
     """Return the table of `status`, and below it what every CPU and device does.
 
     Args:
-        jobs: The jobs.
         daemon: The daemon, if one runs.
         verbose: Whether names are shown whole, however wide the table becomes.
         sparks: How the latency of jobs fell, by id, for a table that is watched: it has bars of the progress too.
@@ -238,7 +232,6 @@ def tasks(job: JobStatus, verbose: bool = False, limits: Mapping[str, KernelLimi
     """Return the table of a job's tasks, for `status JOB`.
 
     Args:
-        job: The job.
         verbose: Whether names are shown whole.
         limits: What the machine allows each task, by its name; none where it was not measured.
     """

@@ -56,8 +56,6 @@ def again(paths: JobPaths, config: Config, target: str | None = None, trials: in
     """Return what submits a job again.
 
     Args:
-        paths: The job.
-        config: The settings.
         target: The target; None for that of the job. Of a job of another machine or version, that is this machine.
         trials: How many trials to spend; None for as many as before.
 

@@ -64,7 +64,6 @@ def run(scenario: Scenario, names: Sequence[str], record: bool = False) -> list[
     """Simulate a scenario.
 
     Args:
-        scenario: The scenario.
         names: The policies; none means all of them.
         record: Whether the results hold every stage, for a chart.
 

@@ -38,7 +38,6 @@ class Screen:
         """Take what to look at.
 
         Args:
-            workspace: The workspace.
             chosen: Says which jobs the user named; None if none were named.
             verbose: Whether names are shown whole.
             watch: Whether it is looked at again and again, so that bars and lines are worth their room.

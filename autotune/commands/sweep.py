@@ -19,7 +19,6 @@ import typer
 from autotune.commands.daemon.background import DrainingDaemon
 from autotune.commands.export.export import export
 from autotune.commands.job_status import JobStatus, snapshot
-from autotune.commands.jobs import job_name
 from autotune.commands.submit.publish import Submission, submit
 from autotune.commands.suite import Point, Suite, Way, read
 from autotune.commands.terminal import Json, say, show, steps, tell, workspace_of
@@ -46,7 +45,6 @@ class Outcome:
 
     Attributes:
         job: Its number.
-        state: Its state.
         trials: The trials that it took.
         latency_ms: What it reached, in milliseconds; None without a time.
         onnxruntime_ms: What ONNX Runtime takes, where the model was timed as a whole.
@@ -93,7 +91,7 @@ def run(workspace: Workspace, config: Config, suite: Suite, progress: Progress) 
 
 def _jobs(workspace: Workspace, suite: Suite) -> dict[Point, JobPaths | None]:
     """Return the job of each point; None where there is none yet."""
-    by_name = {job_name(paths): paths for paths in workspace.job_list()}
+    by_name = {paths.name: paths for paths in workspace.job_list()}
     return {point: by_name.get(point.name) for point in suite.points}
 
 
@@ -147,7 +145,7 @@ def _outcome(
 
 def _latency_of_model(workspace: Workspace, config: Config, suite: Suite, paths: JobPaths) -> dict[str, float]:
     """Return the latencies in the report of an export, which is made unless there is one."""
-    folder = workspace.sweep_exports(suite.name) / job_name(paths)
+    folder = workspace.sweep_exports(suite.name) / paths.name
     with suppress(OSError, ValueError, KeyError, TypeError):
         return dict(json.loads((folder / "report.json").read_bytes())["latency"])
     return dict(export(workspace, config, paths, folder, lambda step: None)["latency"])

@@ -21,8 +21,6 @@ from autotune.storage.formats import SIMULATED, JobSpec, Trial
 from autotune.storage.paths import Workspace
 from autotune.storage.tuning_log import TuningLog
 
-__all__ = ["write"]
-
 
 def write(workspace: Workspace, spec: JobSpec, path: Path) -> int:
     """Write what was measured here of a job's tasks, task by task, and return how many trials that is.

@@ -27,7 +27,6 @@ def wait(
 
     Args:
         workspace: Where the jobs are.
-        jobs: The jobs.
         timeout_s: How many seconds to wait at most; None for no limit.
         progress: Called with the status of the jobs whenever it is read.
 

@@ -81,7 +81,8 @@ class Dispatcher:
         self.plan = self.hours.explained(plan, now)
         for start in self.plan.starts:
             self.running.start(start, self.queue.jobs[start.stage.id.job], self.clock.time())
-        self.stalled = not self.running and not self.plan.late and not self._board_may_come_back()
+        aside = self.running.aside
+        self.stalled = not (self.running or self.plan.late or (aside.shown and aside.hoped_for(self.waits().values())))
         return behind
 
     def _wait_for_nodes(self) -> bool:
@@ -137,9 +138,6 @@ class Dispatcher:
             return aside.explained(self.plan.waits)
         waits = self.planner.waits(self.clock.time(), self.running.views)
         return aside.explained({**waits, **self.plan.waits})
-
-    def _board_may_come_back(self) -> bool:
-        return bool(self.running.aside.shown) and self.running.aside.hoped_for(self.waits().values())
 
     def put_off(self, stage: RunningView) -> None:
         """Plan again in a moment, as somebody else has leased what a stage needs. Until then its job waits for that."""

@@ -208,11 +208,14 @@ class Daemon:
         change |= self._step(self._stay_alone)
         change |= self._step(self._delete_leftovers)
         change |= self._step(self._load_and_obey)
-        change |= self._try_again()
-        change |= self._step(partial(self._dispatch, change))
+        change |= self._queue.retry_blocked() | Change(self._running.aside.retry())
+        if not self._stopping:
+            change |= self._step(partial(self._dispatcher.dispatch, change, self._pause))
         after = self._step(partial(self._publish, change))
         self._stage_times.save()
-        return after | self._end_pause() | self._collect()
+        # Trouble is over if nothing runs that could show it, and nothing has failed for as long as the pause.
+        over = not self._running and not self._pause.on and self._pause.end()
+        return after | Change(over) | self._collect()
 
     def _step(self, step: Callable[[], Change]) -> Change:
         """Do a step. If nothing can be done for now, because the disk is full, say, begin a pause."""
@@ -237,20 +240,9 @@ class Daemon:
         self._running.kill_unless(self._queue.wants)
         return change
 
-    def _try_again(self) -> Change:
-        """Let jobs and boards be tried again that did not work some time ago."""
-        return self._queue.retry_blocked() | Change(self._running.aside.retry())
-
-    def _dispatch(self, change: Change) -> Change:
-        return NOTHING if self._stopping else self._dispatcher.dispatch(change, self._pause)
-
     def _publish(self, change: Change, last: bool = False) -> Change:
         condition = Condition(self._stopping, self._pause.trouble, self._collector.busy)
         return self._publisher.publish(change, condition, last)
-
-    def _end_pause(self) -> Change:
-        """Take trouble as over if nothing runs that could show it, and nothing has failed for as long as the pause."""
-        return Change(not self._running and not self._pause.on and self._pause.end())
 
     def _collect(self) -> Change:
         """Wait for reports, a signal or the next poll, and take in what came."""

@@ -17,7 +17,7 @@ from autotune.storage import confirmation, exploration_files
 from autotune.storage.atomic import stamp
 from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.exploration_files import read_choice, with_choice
-from autotune.storage.formats import ENDED, Control, JobSpec, JobState, StageFile, State
+from autotune.storage.formats import ENDED, Control, JobSpec, JobState, State
 from autotune.storage.job_files import check_owner, read_control, read_spec, read_state
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -68,9 +68,7 @@ class QueuedJob:
         """Read a job.
 
         Args:
-            workspace: Its workspace.
             paths: Its files.
-            config: The settings.
             logs: The tuning logs that are followed already.
 
         Raises:
@@ -100,11 +98,6 @@ class QueuedJob:
     def state(self) -> JobState:
         """The state that was last written."""
         return self.progress.state
-
-    @property
-    def stages(self) -> dict[StageId, StageFile]:
-        """The stage file of each round that is on its way."""
-        return self.rounds.stages
 
     @property
     def ended(self) -> bool:
@@ -163,10 +156,6 @@ class QueuedJob:
         self._read_confirmation()
         self._read_choice()
         self.trials.refresh(task)
-
-    def follow_logs(self) -> None:
-        """Read the trials added to the tuning logs, by this job or another."""
-        self.trials.refresh_all()
 
     def _read_confirmation(self) -> None:
         self.confirmation = read_confirmation(self.paths) if self.spec.stop_at_ms is not None else None

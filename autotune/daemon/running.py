@@ -136,7 +136,6 @@ class RunningStages:
 
         Args:
             start: The stage, and what it runs on.
-            job: Its job.
             now: The time in epoch seconds.
 
         Raises:

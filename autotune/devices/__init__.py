@@ -66,8 +66,6 @@ def lease_names(config: Config, cpus: Iterable[int], device: str, node: str = ""
     """Return the resources that a stage leases: its CPUs, and the device of a measurement.
 
     Args:
-        config: The settings.
-        cpus: The CPUs.
         device: The device; empty for none.
         node: The node of a cluster whose simulated CPUs and devices these are. Nodes on one machine share real ones.
     """

@@ -64,7 +64,6 @@ class Device(ABC):
 
         Args:
             device: One of the names that `lent` returns.
-            config: The settings.
             node: The node of a cluster, whose simulated devices are its own.
         """
         return device

@@ -157,7 +157,6 @@ def disturbance(before: Sample, after: Sample, cpus: int, limits: Thresholds = T
         before: The counters before the measurement.
         after: The counters after it.
         cpus: How many CPUs were watched.
-        limits: The limits.
     """
     elapsed = after.at - before.at
     if elapsed <= 0:
@@ -188,7 +187,6 @@ def slowed(sentinel_us: Sequence[float], quiet: Quiet, limits: Thresholds = THRE
     Args:
         sentinel_us: The times of the sentinel before and after the measurement, in microseconds.
         quiet: The times of the sentinel in undisturbed measurements.
-        limits: The limits.
     """
     usual = quiet.usual_us
     if usual is None or not sentinel_us or min(sentinel_us) <= limits.sentinel * usual:

@@ -248,7 +248,6 @@ def gpu_disturbance(before: GpuSample, after: GpuSample, highest_mhz: int, limit
         before: What NVML said before the measurement.
         after: What it said after it.
         highest_mhz: The highest clock that was seen so far.
-        limits: The limits.
     """
     held_down = before.held_down | after.held_down
     brake = next((words for bit, words in _BRAKES.items() if held_down & bit), "")

@@ -27,7 +27,6 @@ class LogicalCpu:
     """A logical CPU.
 
     Attributes:
-        number: Its number.
         core: The numbers of the CPUs that share its core, including its own.
         node: Its NUMA node.
         efficient: Whether it is an efficiency core.

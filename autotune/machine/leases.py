@@ -67,7 +67,6 @@ def private_reason(folder: Path, root: Path = ROOT) -> str:
     is in a container and the folder is not mounted from outside.
 
     Args:
-        folder: The folder.
         root: The root of the file system; tests give another one.
     """
     path = os.path.realpath(folder)

@@ -20,7 +20,6 @@ class Remark:
     """A fact about this machine.
 
     Attributes:
-        fact: The fact.
         remedy: What to do about it; empty if it does no harm.
     """
 

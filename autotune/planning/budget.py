@@ -41,7 +41,6 @@ def batch(job: JobView, trials_in_flight: int, worthwhile: int | None = None, tr
     round before others have got a second batch.
 
     Args:
-        job: The job.
         trials_in_flight: Trials that rounds in flight will add.
         worthwhile: The smallest batch that is worth its search, or None if that is unknown. While a task has no trial
             yet, a batch is at most this or a quarter of a round, whichever is larger. So the whole model is soon tuned

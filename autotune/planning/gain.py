@@ -26,7 +26,6 @@ def expected_gain(task: TaskView, per_round: int, fastest: float = 0.0) -> float
     to what the machine can do, and is expected to save less.
 
     Args:
-        task: The task.
         per_round: The trials of a round.
         fastest: The highest speed of a task of the job; see `TaskView.speed`. 0 if speeds do not count.
 
@@ -47,7 +46,6 @@ def converged(task: TaskView, per_round: int, patience: int, min_gain: float) ->
     """Return whether the last rounds have improved the best time of a task too little.
 
     Args:
-        task: The task.
         per_round: The trials of a round.
         patience: The number of rounds; 0 for never.
         min_gain: The share of the best time that they must save.

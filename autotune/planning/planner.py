@@ -251,7 +251,7 @@ def _groups(jobs: Sequence[_SecondsLeft], policy: Policy) -> list[list[_SecondsL
 
 
 def _ends(group: list[_SecondsLeft], before: dict[str, float], state: PlannerState) -> dict[int, float]:
-    if _one_stage_at_a_time(state.policy):
+    if state.policy.leases and state.policy.rounds_per_job == 1:  # one stage at a time
         serial = _shared([job.serial_s for job in group])
         return {job.job: before["serial"] + serial_s for job, serial_s in zip(group, serial, strict=True)}
     cpu = _shared([job.cpu_s for job in group])
@@ -264,10 +264,6 @@ def _ends(group: list[_SecondsLeft], before: dict[str, float], state: PlannerSta
         for job, device_s in zip(users, _shared([job.device_s for job in users]), strict=True):
             ends[job.job] = max(ends[job.job], (before[f"device {kind}"] + device_s) / len(names))
     return ends
-
-
-def _one_stage_at_a_time(policy: Policy) -> bool:
-    return policy.leases and policy.rounds_per_job == 1
 
 
 def _shared(needs: Sequence[float]) -> list[float]:

@@ -14,16 +14,7 @@ from autotune.planning.planned_job import PlannedJob
 from autotune.planning.policy import Policy
 from autotune.planning.queues import DeviceQueues, QueueName, Rank, ReadyStage
 from autotune.planning.resources import ResourcePool
-from autotune.planning.view import (
-    ON_DEVICE,
-    JobView,
-    Kind,
-    MachineResources,
-    RunningView,
-    StageId,
-    StageView,
-    TaskView,
-)
+from autotune.planning.view import ON_DEVICE, JobView, Kind, MachineResources, RunningView, StageId, StageView, TaskView
 
 
 class _Part(IntEnum):
@@ -56,7 +47,6 @@ class PlannerState:
         self.pool = ResourcePool(machine)
         self.jobs: dict[int, PlannedJob] = {}
         self.queues: dict[str, DeviceQueues] = {}
-        self.totals = self.queues
         self.running: dict[StageId, RunningView] = {}
         self._claims = TaskClaims()
         self._jobs_with: dict[str, set[int]] = {}  # the ids of the jobs that have a task, by the key of its log
@@ -85,7 +75,8 @@ class PlannerState:
         job = self.jobs.get(id)
         if job is not None:
             self._note_tasks(id, job.view.tasks, ())
-            job.view = _without_tasks(job.view)
+            # With nothing left to do, it is cleared from the queues and sums.
+            job.view = replace(job.view, tasks=(), stages=(), trials=0)
             self._orphans += len(job.running)
             job.running = {}
             self._update(job, _Part.REMAINING)
@@ -360,8 +351,3 @@ def _search_order(job: PlannedJob, task: int) -> tuple[float, float, int, int]:
     so that each is tried before one gets more.
     """
     return job.task_rounds.get(task, 0), -job.gain_per_second(task), len(job.view.tasks[task].running_best), task
-
-
-def _without_tasks(view: JobView) -> JobView:
-    """Return the view of a job with nothing left to do, which clears it from the queues and sums."""
-    return JobView(view.id, view.device, (), (), 0, view.trials_per_round, view.patience, view.min_gain)

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from autotune.planning.estimates import RemainingWork
-from autotune.planning.queues import QueueName, Rank, ReadyStage
+from autotune.planning.queues import DeviceQueues, QueueName, Rank, ReadyStage
 from autotune.planning.view import JobView, Kind, MachineResources, StageView
 
 # The order of a job's own stages: a round in flight holds part of the budget and results that the next search could
@@ -79,40 +79,6 @@ class JobFacts(Protocol):
         ...
 
 
-class QueueTotals(Protocol):
-    """Sums over the jobs that measure on one kind of device; see `RemainingWork` for the numbers."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of device."""
-        ...
-
-    @property
-    def devices(self) -> int:
-        """How many devices of the kind the machine has, free or not."""
-        ...
-
-    @property
-    def cpu_ms(self) -> int:
-        """CPU time of all stages that are left."""
-        ...
-
-    @property
-    def device_ms(self) -> int:
-        """Time on the devices of all measurements that are left."""
-        ...
-
-    @property
-    def ready_ms(self) -> int:
-        """The part of `device_ms` whose batches are built."""
-        ...
-
-    @property
-    def begun_ms(self) -> int:
-        """The part of `device_ms` that belongs to rounds which have begun."""
-        ...
-
-
 class PlannerView(Protocol):
     """What a policy sees when it picks a stage. It reads, and changes nothing."""
 
@@ -137,8 +103,8 @@ class PlannerView(Protocol):
         ...
 
     @property
-    def totals(self) -> Mapping[str, QueueTotals]:
-        """The sums by kind of device, for the kinds that jobs measure on. Zero unless `uses_estimates` is set."""
+    def queues(self) -> Mapping[str, DeviceQueues]:
+        """What waits, by kind of device, for the kinds that jobs measure on. Sums are zero without `uses_estimates`."""
         ...
 
     def first(self, queue: QueueName, kinds: Iterable[str] | None = None, order: int = 0) -> ReadyStage | None:
@@ -192,7 +158,6 @@ class Policy:
 
         Args:
             job: The job of the stage.
-            stage: The stage.
             queue: The queue that the stage enters.
             machine: All CPUs and devices.
         """
@@ -230,7 +195,6 @@ def must_start_by(job: JobView, need_s: float) -> float:
     """Return the time from which a job goes before all others.
 
     Args:
-        job: The job.
         need_s: Seconds that the job still needs.
 
     Returns:

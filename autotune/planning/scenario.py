@@ -75,7 +75,6 @@ class Scenario:
         """Return how many seconds a stage takes if it shares nothing.
 
         Args:
-            job: The job.
             task: The index of the task.
             round: The number of the round.
             kind: The kind of stage.

@@ -145,8 +145,6 @@ class Simulation:
         """Prepare a run.
 
         Args:
-            scenario: The scenario.
-            policy: The policy.
             record: Whether the result contains all stages.
             watch: Called at each start of a stage with the simulated time, the start, and all running stages.
         """
@@ -270,8 +268,6 @@ def simulate(scenario: Scenario, policy: Policy, record: bool = False) -> Simula
     """Play a scenario under a policy.
 
     Args:
-        scenario: The scenario.
-        policy: The policy.
         record: Whether the result contains all stages, as a chart needs them.
     """
     return Simulation(scenario, policy, record).run()

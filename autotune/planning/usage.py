@@ -37,7 +37,6 @@ class ResourceUsage:
         """Count a stage that starts or ends.
 
         Args:
-            stage: The stage.
             device: The kind of device that its job measures on.
             by: 1 if it starts, -1 if it ends.
         """
@@ -112,7 +111,6 @@ class LowerBound:
 
         Args:
             id: The stage.
-            kind: Its kind.
             device: The kind of device that its job measures on.
             seconds: How long it takes if it shares nothing.
         """

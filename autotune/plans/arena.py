@@ -96,7 +96,6 @@ def place(buffers: Sequence[BufferLife], own: int = 0) -> tuple[list[int], int]:
     """Give each buffer a place that is free for as long as it is in use, in a memory that is as small as can be found.
 
     Args:
-        buffers: The buffers.
         own: How many of them, from the first, lie one after another where the memory begins. These places and the rest
             may be memories of their own, so no buffer lies in two of them.
 

@@ -13,8 +13,6 @@ from typing import Annotated
 from autotune.plans.plan import NOTHING, Algorithm, Block, Layout, Plan
 from autotune.schema import whole_number
 
-__all__ = ["Alternatives", "Choice", "Kernel", "added", "base_layouts_only", "decision", "plan_of", "value_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
@@ -71,7 +69,6 @@ class Choice:
 
     Attributes:
         step: How many choices there were, this one included.
-        plan: The plan.
         weights: How often the network runs each task of its job under this plan.
         contenders: How often it would run each task that this plan does not have, but a slightly faster task would.
         before: What `weights` were when nothing was chosen.

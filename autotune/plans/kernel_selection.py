@@ -7,16 +7,13 @@ such networks, the one whose kernels take the least time together is chosen.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from autotune.plans.exploration import Alternatives, value_of
-
-__all__ = ["Chosen", "choose", "contenders"]
 
 # A kernel that is not of the base has to save this part of its time: of many that were tried a few times, the fastest
 # one was often lucky.
@@ -27,20 +24,7 @@ _ON = 0.5  # the solver's variables are nearly 0 or 1
 Row = tuple[dict[int, float], float, float]  # the factor of each variable, the least and the greatest value of the sum
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Kernels that make a network.
-
-    Attributes:
-        kernels: Their numbers, in ascending order.
-        total_us: How long they take together, reading their constants included.
-    """
-
-    kernels: tuple[int, ...]
-    total_us: float
-
-
-def choose(alternatives: Alternatives, times: Mapping[str, float]) -> Chosen | None:
+def choose(alternatives: Alternatives, times: Mapping[str, float]) -> tuple[int, ...] | None:
     """Choose the kernels of a network.
 
     The answer depends on the arguments alone. Times that are nearly equal are decided in favour of the base.
@@ -50,12 +34,14 @@ def choose(alternatives: Alternatives, times: Mapping[str, float]) -> Chosen | N
         times: The best times of tasks in microseconds, by hash. A kernel whose task has none is not chosen.
 
     Returns:
-        The choice; None if no network can be made.
+        The numbers of the kernels, in ascending order; None if no network can be made.
     """
     return _Program(alternatives, times).solve()
 
 
-def contenders(alternatives: Alternatives, times: Mapping[str, float], chosen: Chosen, faster: float) -> dict[str, int]:
+def contenders(
+    alternatives: Alternatives, times: Mapping[str, float], chosen: Sequence[int], faster: float
+) -> dict[str, int]:
     """Return the tasks that would be in the chosen network if they were faster, and how often it would have them.
 
     Args:
@@ -65,13 +51,13 @@ def contenders(alternatives: Alternatives, times: Mapping[str, float], chosen: C
         faster: By what part of their times.
     """
     kernels = alternatives.kernels
-    used = {kernels[number].task for number in chosen.kernels}
+    used = {kernels[number].task for number in chosen}
     program = _Program(alternatives, times)
     near = dict[str, int]()
     for task in dict.fromkeys(kernel.task for kernel in kernels):
         if task in times and task not in used:
             other = program.solve({task: times[task] * (1 - faster)})
-            count = sum(kernels[number].task == task for number in other.kernels) if other else 0
+            count = sum(kernels[number].task == task for number in other) if other else 0
             near |= {task: count} if count else {}
     return near
 
@@ -102,7 +88,7 @@ class _Program:
                 self._making[value_of(tensor)] += [place] if kernel.named else []
         self._constraints = self._matrix() if self._kernels else None
 
-    def solve(self, times: Mapping[str, float] | None = None) -> Chosen | None:
+    def solve(self, times: Mapping[str, float] | None = None) -> tuple[int, ...] | None:
         """Return the fastest network, if some tasks took other times; None if there is none."""
         if self._constraints is None:
             return None
@@ -120,8 +106,7 @@ class _Program:
         )
         if result.x is None:
             return None
-        places = [place for place, on in enumerate(result.x) if on > _ON]
-        return Chosen(tuple(self._numbers[place] for place in places), float(sum(costs[place] for place in places)))
+        return tuple(number for number, on in zip(self._numbers, result.x, strict=True) if on > _ON)
 
     def _matrix(self) -> LinearConstraint:
         rows = list(self._rows())

@@ -79,7 +79,6 @@ def best_order(steps: Steps, max_runs: int = _MAX_RUNS) -> Order:
     The steps stay in their order if no other is known to be better.
 
     Args:
-        steps: The steps.
         max_runs: After how many tries to run a step the exact search is given up, and how many a quick one may need.
     """
     memory = _Memory(steps)

@@ -18,23 +18,6 @@ from autotune.schema import text as described
 from autotune.schema import whole_number
 from autotune.toml_file import read_tables
 
-__all__ = [
-    "ALGORITHMS",
-    "NOTHING",
-    "Algorithm",
-    "Block",
-    "BlockFacts",
-    "Layout",
-    "Memory",
-    "Plan",
-    "PlanFacts",
-    "TensorFacts",
-    "differences",
-    "read",
-    "text",
-    "title",
-]
-
 FORMAT = 2
 # direct: sums over a window of the image.  rows: the same over rows of pixels that are padded to a good tile.
 # winograd: of Lavin and Gray, with tiles of the output of so many pixels.  packed: a product that reads its constant
@@ -62,7 +45,6 @@ class TensorFacts:
     Attributes:
         name: Of its buffer, input, view or weight.
         type: Of its elements.
-        shape: Its shape.
         layout: What its dimensions are, such as `NCHW16c`; empty where nothing has to say it.
         bytes: Its size.
         offset: Where it lies, in bytes from the start of the memory of activations, or from that of the weights.

@@ -29,8 +29,6 @@ from autotune.processes.interrupts import signal_name
 from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 
-__all__ = ["CommandLimits", "Finished", "Keeper"]
-
 _PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 _STDERR_BYTES = 4096
 _MAX_DESCRIPTORS = 1 << 16

@@ -312,7 +312,6 @@ class ProgressStep:
     """The step that an import or export has reached, in words for the user.
 
     Attributes:
-        step: The step.
         waiting: Whether it waits for a lease, which does not count towards its time limit.
     """
 

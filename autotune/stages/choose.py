@@ -109,7 +109,7 @@ def _best(
         chosen = choose(some, times)
         if chosen is None:
             continue
-        plan = plan_of(some, chosen.kernels)
+        plan = plan_of(some, chosen)
         with contextlib.suppress(BadInput):
             weights = _weights(stage, plan)
             if weights.keys() <= times.keys() | untuned:  # kernels beside others may be other tasks

@@ -50,7 +50,6 @@ class Doubtful:
         make a program that was seen. Together they may take as long as a build; the others wait for the next stage.
 
         Args:
-            trials: The trials.
             work: What is done with each, in another process. Its result must be JSON.
             made: The hash of the program in a result; empty if there is none.
             seen: Hashes of programs that nobody needs.

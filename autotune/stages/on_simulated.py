@@ -74,7 +74,8 @@ class SimulatedBench(Bench):
         proposed: list[Candidate] = []
         number = 0
         while len(proposed) < self.stage.count:
-            hash = self._hash(number)
+            of_this = f"{self.stage.spec.seed}/{self.stage.task.hash}/{number}"
+            hash = hashlib.sha256(of_this.encode()).hexdigest()[:16]
             if hash not in taken:
                 proposed.append(Candidate(hash, {"simulated": number}, []))
             number += 1
@@ -162,9 +163,6 @@ class SimulatedBench(Bench):
     def _first_us(self) -> float:
         """The time of the task's first candidate: between 100 and 1100 microseconds."""
         return 100 + int(hashlib.sha256(self.stage.task.hash.encode()).hexdigest()[:8], 16) % 1000
-
-    def _hash(self, number: int) -> str:
-        return hashlib.sha256(f"{self.stage.spec.seed}/{self.stage.task.hash}/{number}".encode()).hexdigest()[:16]
 
 
 @cache

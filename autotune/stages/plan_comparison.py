@@ -31,7 +31,6 @@ class Contender:
 
     Attributes:
         stage: A stage as one of a job with that plan: the tasks of its spec have their weights in it.
-        plan: The plan.
     """
 
     stage: Stage

@@ -134,11 +134,7 @@ def _strategy(stage: StageContext, knobs: Knobs, request: Request) -> Callable[[
     from autotune.tvm_backend.search.evolutionary import EvolutionarySearch
 
     return functools.partial(
-        EvolutionarySearch,
-        knobs=knobs,
-        trials=request.trials,
-        model=request.model,
-        parameters=_evolution(stage),
+        EvolutionarySearch, knobs=knobs, trials=request.trials, model=request.model, parameters=_evolution(stage)
     )
 
 

@@ -46,7 +46,6 @@ class _Log:
         paths: Its files.
         here: Whether another workspace claims to have measured it on this kind of device.
         near: Whether only the version of TVM differs.
-        log: The log.
         timed: Its trials that have a time, fastest first.
     """
 

@@ -26,7 +26,6 @@ class OpenTvmDevice:
     """A device that a `Runner` of TVM times libraries on.
 
     Attributes:
-        runner: The runner.
         verifier: What compares with the reference; None where there is none.
         folder: Where the libraries are.
     """

@@ -25,24 +25,6 @@ from autotune.errors import BadInput, DamagedFile, InvalidData, NewerFormat, dis
 from autotune.regular_file import read_regular
 from autotune.storage.trees import remove_tree, walk
 
-__all__ = [
-    "LEFTOVER_AGE_S",
-    "TEMPORARY_PREFIX",
-    "check_output",
-    "make_folders",
-    "publish_bytes",
-    "publish_file",
-    "publish_folder",
-    "publish_json",
-    "read_json",
-    "remove",
-    "remove_temporaries",
-    "stamp",
-    "sync_folder",
-    "temporary_name",
-    "write_all",
-]
-
 _LOG = logging.getLogger("autotune.storage")
 TEMPORARY_PREFIX = ".tmp-"
 LEFTOVER_AGE_S = 3600.0
@@ -127,7 +109,6 @@ def read_versioned_json(path: Path, kind: str, version: int) -> tuple[int, dict[
     """Read the version of a file and the payload that `publish_json` wrote.
 
     Args:
-        path: The file.
         kind: The name that its format must have.
         version: The newest version that can be read.
 

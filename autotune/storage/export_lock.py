@@ -70,7 +70,6 @@ def read(folder: Path, check_trace: CheckTrace) -> ExportLock:
     """Read the lock file in a folder that an export wrote.
 
     Args:
-        folder: The folder.
         check_trace: Raises ValueError for a trace that is more than a schedule.
 
     Raises:
@@ -97,7 +96,6 @@ def check(lock: ExportLock, spec: JobSpec, plan: Plan, path: Path) -> None:
     Args:
         lock: The content of the file.
         spec: The job.
-        plan: Its plan.
         path: The file, for the message.
 
     Raises:

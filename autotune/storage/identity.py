@@ -18,8 +18,6 @@ from typing import Any
 
 from autotune.errors import DamagedFile
 
-__all__ = ["Identity", "runs"]
-
 _PROC = Path("/proc")
 _BOOT_ID = "sys/kernel/random/boot_id"
 

@@ -116,7 +116,6 @@ def read_stage(paths: JobPaths, path: Path, spec: JobSpec) -> StageFile:
     """Read the current stage of a round.
 
     Args:
-        paths: The files of the job.
         path: The stage file.
         spec: What was submitted.
 

@@ -48,11 +48,8 @@ def abandoned(folder: Path) -> bool:
     Raises:
         OSError: The folder cannot be looked at.
     """
-    return time.time() - folder.stat().st_mtime > LEFTOVER_AGE_S and not _runs(folder.name.split("-")[1])
-
-
-def _runs(pid: str) -> bool:
-    return pid.isdecimal() and runs(int(pid))
+    pid = folder.name.split("-")[1]
+    return time.time() - folder.stat().st_mtime > LEFTOVER_AGE_S and not (pid.isdecimal() and runs(int(pid)))
 
 
 def temporaries(workspace: Workspace) -> Iterator[Path]:

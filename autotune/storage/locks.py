@@ -27,16 +27,6 @@ from autotune.storage.atomic import temporary_name
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = [
-    "Lease",
-    "acquire_all",
-    "cannot_lock",
-    "ensure_lock_folder",
-    "exclusive",
-    "sole_writer",
-    "try_lock",
-]
-
 _POLL_S = 0.01
 _OTHERS_FAULT = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR)
 

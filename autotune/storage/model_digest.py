@@ -33,7 +33,6 @@ def digest_of(path: Path, weights: Iterable[str] = ()) -> ModelDigest:
     """Read a model and return its digest.
 
     Args:
-        path: Its file.
         weights: The paths of the files with its weights, from its folder.
 
     Raises:

@@ -77,11 +77,47 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+class _Named:
+    """A path in a class of paths: what has a name in another one of its paths."""
+
+    def __init__(self, parent: str, name: str) -> None:
+        self.parent = parent
+        self.name = name
+
+    def __get__(self, paths: object, _: type) -> Path:
+        parent: Path = getattr(paths, self.parent)
+        return parent / self.name
+
+
 @dataclass(frozen=True)
 class JobPaths:
     """The paths of one job's files."""
 
     folder: Path
+    spec = _Named("folder", "spec.json")
+    control = _Named("folder", "control.json")
+    state = _Named("folder", "state.json")
+    journal = _Named("folder", "journal.jsonl")
+    model = _Named("folder", "model.onnx")
+    program = _Named("folder", "model.pt2")
+    plan = _Named("folder", "plan.toml")
+    alternatives = _Named("folder", "alternatives.json")
+    choice = _Named("folder", "choice.json")
+    flatbuffer = _Named("folder", "model.tflite")
+    gguf = _Named("folder", "model.gguf")
+    space = _Named("folder", "space.json")
+    files = _Named("folder", FILES)
+    exported = _Named("folder", "exported.json")
+    last_export = _Named("folder", "last-export.json")
+    confirmed = _Named("folder", "confirmed.json")
+    ready_library = _Named("folder", "ready.so")
+    ready_note = _Named("folder", "ready.json")
+    on_end_log = _Named("folder", "on_end.log")
+    tasks = _Named("folder", "tasks")
+    stages = _Named("folder", "stages")
+    artifacts = _Named("folder", "artifacts")
+    cost_model = _Named("folder", "cost_model.ubj")
+    cost_model_meta = _Named("folder", "cost_model.json")
 
     @property
     def id(self) -> int:
@@ -89,74 +125,18 @@ class JobPaths:
         return int(match[1]) if match else 0
 
     @property
-    def spec(self) -> Path:
-        return self.folder / "spec.json"
-
-    @property
-    def control(self) -> Path:
-        return self.folder / "control.json"
-
-    @property
-    def state(self) -> Path:
-        return self.folder / "state.json"
+    def name(self) -> str:
+        return self.folder.name.split("-", 1)[1]
 
     def use(self, user: str) -> Path:
         """The lock of a process that needs the job's files; `*` for a pattern of all."""
         return self.folder / f".use-{user}.lock"
 
     @property
-    def journal(self) -> Path:
-        return self.folder / "journal.jsonl"
-
-    @property
-    def model(self) -> Path:
-        return self.folder / "model.onnx"
-
-    @property
-    def program(self) -> Path:
-        return self.folder / "model.pt2"
-
-    @property
-    def plan(self) -> Path:
-        return self.folder / "plan.toml"
-
-    @property
-    def alternatives(self) -> Path:
-        return self.folder / "alternatives.json"
-
-    @property
-    def choice(self) -> Path:
-        return self.folder / "choice.json"
-
-    @property
-    def flatbuffer(self) -> Path:
-        return self.folder / "model.tflite"
-
-    @property
-    def gguf(self) -> Path:
-        return self.folder / "model.gguf"
-
-    @property
-    def space(self) -> Path:
-        return self.folder / "space.json"
-
-    @property
-    def files(self) -> Path:
-        return self.folder / FILES
-
-    @property
     def snapshot(self) -> Path:
         """Return the copy of what was submitted, of whichever kind it is."""
         others = (self.program, self.flatbuffer, self.gguf, self.space)
         return next((path for path in others if path.exists()), self.model)
-
-    @property
-    def exported(self) -> Path:
-        return self.folder / "exported.json"
-
-    @property
-    def last_export(self) -> Path:
-        return self.folder / "last-export.json"
 
     def rewritten_model(self, entry: int = 0) -> Path:
         """Return the graph that is imported for a set of shapes, counted from 0."""
@@ -166,37 +146,13 @@ class JobPaths:
     def rewritten_weights(self) -> Path:
         return self.weights_of(self.rewritten_model())
 
-    @property
-    def confirmed(self) -> Path:
-        return self.folder / "confirmed.json"
-
-    @property
-    def ready_library(self) -> Path:
-        return self.folder / "ready.so"
-
-    @property
-    def ready_note(self) -> Path:
-        return self.folder / "ready.json"
-
-    @property
-    def on_end_log(self) -> Path:
-        return self.folder / "on_end.log"
-
     @staticmethod
     def weights_of(model: Path) -> Path:
         """Return the file with the weights of a snapshot that is too large for one file."""
         return model.with_suffix(".weights")
 
-    @property
-    def tasks(self) -> Path:
-        return self.folder / "tasks"
-
     def task(self, task: int) -> Path:
         return self.tasks / f"{task:03}.json"
-
-    @property
-    def stages(self) -> Path:
-        return self.folder / "stages"
 
     def stage(self, task: int, round: int) -> Path:
         return self.stages / f"t{task:03}-r{round:04}.json"
@@ -220,20 +176,8 @@ class JobPaths:
     def in_progress(self, task: int, round: int) -> Path:
         return self.stages / f".t{task:03}-r{round:04}.now"
 
-    @property
-    def artifacts(self) -> Path:
-        return self.folder / "artifacts"
-
     def artifacts_of(self, task: int, round: int) -> Path:
         return self.artifacts / f"t{task:03}-r{round:04}"
-
-    @property
-    def cost_model(self) -> Path:
-        return self.folder / "cost_model.ubj"
-
-    @property
-    def cost_model_meta(self) -> Path:
-        return self.folder / "cost_model.json"
 
 
 @dataclass(frozen=True)
@@ -264,30 +208,20 @@ class Workspace:
     """The folder of a queue and its logs, with the paths in it."""
 
     root: Path
-
-    @property
-    def config(self) -> Path:
-        return self.root / "autotune.toml"
-
-    @property
-    def jobs(self) -> Path:
-        return self.root / "jobs"
-
-    @property
-    def queue_lock(self) -> Path:
-        return self.jobs / ".lock"
-
-    @property
-    def last_id(self) -> Path:
-        return self.jobs / ".last-id.json"
-
-    @property
-    def daemon_lock(self) -> Path:
-        return self.jobs / ".daemon.lock"
-
-    @property
-    def daemon_info(self) -> Path:
-        return self.jobs / ".daemon.json"
+    config = _Named("root", "autotune.toml")
+    jobs = _Named("root", "jobs")
+    queue_lock = _Named("jobs", ".lock")
+    last_id = _Named("jobs", ".last-id.json")
+    daemon_lock = _Named("jobs", ".daemon.lock")
+    daemon_info = _Named("jobs", ".daemon.json")
+    logs = _Named("root", "logs")
+    daemon_log = _Named("logs", "daemon.log")
+    uptime = _Named("logs", "daemon.jsonl")
+    estimates = _Named("logs", "estimates.json")
+    objects = _Named("logs", "objects")
+    quiet_times = _Named("logs", "quiet.json")
+    quarantine = _Named("logs", "quarantine.jsonl")
+    tuning = _Named("logs", "tuning")
 
     def incoming(self, token: str) -> Path:
         return self.jobs / f".incoming-{token}"
@@ -312,46 +246,14 @@ class Workspace:
     def sweep_exports(self, sweep: str) -> Path:
         return self.root / "sweeps" / sweep
 
-    @property
-    def logs(self) -> Path:
-        return self.root / "logs"
-
-    @property
-    def daemon_log(self) -> Path:
-        return self.logs / "daemon.log"
-
-    @property
-    def uptime(self) -> Path:
-        return self.logs / "daemon.jsonl"
-
-    @property
-    def estimates(self) -> Path:
-        return self.logs / "estimates.json"
-
-    @property
-    def objects(self) -> Path:
-        return self.logs / "objects"
-
-    @property
-    def quiet_times(self) -> Path:
-        return self.logs / "quiet.json"
-
     def worker_log(self, kind: str) -> Path:
         return self.logs / f"worker-{kind}.log"
-
-    @property
-    def quarantine(self) -> Path:
-        return self.logs / "quarantine.jsonl"
 
     def tuning_log(self, target_key: str, task_hash: str) -> TaskLogPaths:
         return TaskLogPaths(self.tuning / target_key / f"{task_hash}.jsonl")
 
     def device_kind(self, target_key: str) -> Path:
         return self.tuning / target_key / "device.json"
-
-    @property
-    def tuning(self) -> Path:
-        return self.logs / "tuning"
 
     def tuning_folders(self) -> list[Path]:
         """Return the folders of tuning logs: one for each kind of device."""

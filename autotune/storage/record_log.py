@@ -83,7 +83,6 @@ class RecordLog:
     A record is a JSON object without NaN or infinities.
 
     Args:
-        path: The file.
         format: The name of its format.
         version: The newest version that is read, and that is written.
         meta: More entries for the header of a new log.
@@ -331,7 +330,6 @@ def _append_durably(path: Path, data: bytes, stamped: bool = False) -> Seal | No
     """Append to a file. On any error it is as long as before.
 
     Args:
-        path: The file.
         data: What to append.
         stamped: Whether to set the time of change.
 

@@ -49,7 +49,6 @@ def stops_everything(problem: DiskProblem, *folders: Path) -> bool:
     """Return whether a problem keeps all work from going on, and not only that of one job with its own files.
 
     Args:
-        problem: The problem.
         folders: The folders in which all work needs to write.
     """
     return (problem.passing and not problem.perhaps_local) or not has_room(*folders)

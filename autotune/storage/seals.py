@@ -65,7 +65,6 @@ def file_digest(path: Path | str, parent: int | None = None) -> bytes:
     """Return a digest of a file's content.
 
     Args:
-        path: The file.
         parent: The descriptor of the folder that its path begins in; None for the current one.
 
     Raises:

@@ -31,18 +31,6 @@ from autotune.storage.formats import Failure
 from autotune.storage.log_lines import Position
 from autotune.storage.record_log import Seal
 
-__all__ = [
-    "MAX_SLOWDOWN",
-    "IndexEntry",
-    "append",
-    "by_time",
-    "entry_of",
-    "last_seal",
-    "nearly_fastest",
-    "publish",
-    "read",
-]
-
 _MAGIC = b"autotune-index-1"
 # The hash; median in us, NaN for a failed trial; when; round; end, length and checksum of the record; CRC-32 of the
 # job; flags; inode and time of change of the log.
@@ -63,7 +51,6 @@ class IndexEntry(NamedTuple):
         hash: The structural hash of the scheduled program.
         median_us: The median of its times in microseconds; None for a failed trial.
         at: When it was measured, in epoch seconds.
-        round: Its round.
         job_crc32: The CRC-32 of the job that measured it; see `measured_by`.
         disturbed: Whether its measurement was disturbed.
         end: Where its record ends in the log.
@@ -85,11 +72,6 @@ class IndexEntry(NamedTuple):
     def position(self) -> Position:
         """Where to read on after this record."""
         return Position(self.end, self.length, self.checksum)
-
-    @property
-    def failed(self) -> bool:
-        """Whether the trial has no time."""
-        return self.median_us is None
 
     def measured_by(self, job: str) -> bool:
         """Return whether the job with this folder measured it."""

@@ -23,8 +23,6 @@ from autotune.storage.device_kind import DeviceKind, is_claimed
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.log_lines import Record, decode_line, encode_line
 
-__all__ = ["LogTrials", "check_log", "check_trial", "read", "write"]
-
 _FORMAT = ("autotune-trials-file", 1)
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _HASH = re.compile(r"[0-9a-f]{16}")
@@ -96,7 +94,6 @@ def read(path: Path, check_trace: CheckTrace) -> Iterator[LogTrials]:
     """Read a file of trials, some trials of one log at a time.
 
     Args:
-        path: The file.
         check_trace: Raises ValueError for a trace that is more than a schedule.
 
     Yields:

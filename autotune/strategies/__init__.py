@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autotune.strategies.strategy import Strategy
 
-__all__ = [
-    "BACKEND_STRATEGIES",
-    "DEFAULT",
-    "GROUP",
-    "SAMPLERS",
-    "STRATEGIES",
-    "default_sampler",
-    "get",
-    "names",
-]
+__all__ = ["BACKEND_STRATEGIES", "DEFAULT", "GROUP", "SAMPLERS", "STRATEGIES", "default_sampler", "get", "names"]
 
 GROUP = "autotune.strategies"
 SAMPLERS = ("greedy", "adaptive")

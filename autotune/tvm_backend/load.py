@@ -11,7 +11,6 @@ import os
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 
 from autotune.errors import MachineProblem, UnsupportedVersion
@@ -38,20 +37,12 @@ def check_versions() -> None:
         raise UnsupportedVersion(f"untested TVM installation ({wrong}); run: pip install {needed}")
 
 
-@dataclass(frozen=True)
-class Installation:
-    """The files of TVM now, to notice when it is installed again.
+def installation() -> list[tuple[int, int, int]]:
+    """Return inode, modification time and size of a file of each package of TVM that is there now.
 
-    Attributes:
-        files: inode, modification time and size of a file of each package; none for a package that is missing.
+    They change when it is installed again: pip gives files other inodes, even if it installs the same version.
     """
-
-    files: tuple[tuple[int, int, int], ...]
-
-    @classmethod
-    def now(cls) -> Installation:
-        """Read the files from the disk. pip gives them other inodes, even if it installs the same version again."""
-        return cls(tuple(status for name in _PACKAGES for status in _stat(name)))
+    return [status for name in _PACKAGES for status in _stat(name)]
 
 
 def _stat(package: str) -> list[tuple[int, int, int]]:
@@ -131,10 +122,10 @@ def _load(target_kind: str) -> None:
 
 def _register() -> None:
     """Register what programs and the traces of their schedules name."""
-    from autotune.tvm_backend.intrinsics import dots, packed_dots, packed_schedule, schedules
+    from autotune.tvm_backend.intrinsics import dots, few_bit_dots, few_bit_schedules, tile_schedules
     from autotune.tvm_backend.vector_math import registry
 
-    for module in (registry, schedules, dots, packed_dots, packed_schedule):
+    for module in (registry, tile_schedules, dots, few_bit_dots, few_bit_schedules):
         module.register()
 
 

@@ -7,27 +7,7 @@ from functools import partial
 
 import tvm
 from tvm import relax
-from tvm.relax.transform import (
-    AnnotateTIROpPattern,
-    AttachGlobalSymbol,
-    CallTIRRewrite,
-    CanonicalizeBindings,
-    ComputePrimValue,
-    DeadCodeElimination,
-    DecomposeOpsForInference,
-    FoldConstant,
-    FuseTIR,
-    KillAfterLastUse,
-    LegalizeOps,
-    LowerAllocTensor,
-    LowerRuntimeBuiltin,
-    RemovePurityChecking,
-    RewriteCUDAGraph,
-    RewriteDataflowReshape,
-    StaticPlanBlockMemory,
-    ToNonDataflow,
-    VMShapeLower,
-)
+from tvm.relax import transform
 
 from autotune.options import Activations, Precision
 from autotune.plans.plan import NOTHING, Plan
@@ -49,8 +29,8 @@ from autotune.tvm_backend.graph.running_sums import replace_running_sums
 from autotune.tvm_backend.graph.signals import signals_as_images
 from autotune.tvm_backend.graph.transposed_convolutions import split_phases
 from autotune.tvm_backend.graph.unread_pixels import drop_unread_pixels
-from autotune.tvm_backend.isa.choice import vector_registers
-from autotune.tvm_backend.operators.packed_weights import for_target
+from autotune.tvm_backend.isa.available import vector_registers
+from autotune.tvm_backend.operators.few_bit_product import for_target
 from autotune.tvm_backend.operators.winograd import winograd_pays
 from autotune.tvm_backend.packing.bfloat16_network import bfloat16_kernels
 from autotune.tvm_backend.packing.blocked_images import pack_layouts
@@ -88,8 +68,8 @@ def _passes(
         (cpu, partial(pack_recurrent_layers, registers=registers, cores=threads, target=target)),
         (cpu, replace_running_sums),
         *((True, item) for item in _dispatch(target)),  # operators for which the target has a library
-        (True, DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
-        (True, CanonicalizeBindings()),
+        (True, transform.DecomposeOpsForInference()),  # batch normalisation becomes arithmetic
+        (True, transform.CanonicalizeBindings()),
         (True, fold_constants),
         (cpu, split_phases),  # transposed convolutions become convolutions of as many pixels as there are
         (cpu, signals_as_images),  # a convolution over a signal is one over an image of height one
@@ -108,15 +88,15 @@ def _passes(
         (on_tensor_cores == "fp16", half_precision),  # convolutions and products
         (on_tensor_cores == "bf16", bfloat16),
         (tensor_float, channels_last),
-        (True, LegalizeOps()),  # operators become tensor programs
-        (True, AnnotateTIROpPattern()),
-        (True, FoldConstant()),
-        (True, DeadCodeElimination(["main"])),
+        (True, transform.LegalizeOps()),  # operators become tensor programs
+        (True, transform.AnnotateTIROpPattern()),
+        (True, transform.FoldConstant()),
+        (True, transform.DeadCodeElimination(["main"])),
         (True, partial(fuse, plan=plan)),
-        (True, FuseTIR()),
+        (True, transform.FuseTIR()),
         (tensor_float, tf32.allow),
         (True, partial(limit_threads, plan=plan, most=threads)),
-        (True, DeadCodeElimination(["main"])),
+        (True, transform.DeadCodeElimination(["main"])),
     ]
 
 
@@ -137,7 +117,6 @@ def prepare(
 
     Args:
         module: The imported model.
-        target: The target.
         winograd: Whether to use Winograd's algorithm for the 3x3 convolutions that it is expected to make faster. It is
             used on CPUs only.
         precision: In what convolutions and products are computed; `fp16` and `tf32` for GPUs only.
@@ -181,26 +160,24 @@ def finish(module: IRModule, target: Target, *, cuda_graph: bool = False) -> IRM
     """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
 
     Args:
-        module: The module.
-        target: The target.
         cuda_graph: Whether kernels that neither read an input nor write an output are launched together, as a CUDA
             graph. The first call of the model records it.
     """
     passes: list[Rewrite] = [
-        RewriteDataflowReshape(),
-        ToNonDataflow(),
-        RemovePurityChecking(),
-        CallTIRRewrite(),
+        transform.RewriteDataflowReshape(),
+        transform.ToNonDataflow(),
+        transform.RemovePurityChecking(),
+        transform.CallTIRRewrite(),
         share_buffers,  # what `place_parts` has found gets its places
         partial(join_kernels, groups=groups_beside(module), target=target),  # before they can share memory
-        StaticPlanBlockMemory(),
-        *([RewriteCUDAGraph()] if cuda_graph else []),
-        LowerAllocTensor(),
-        KillAfterLastUse(),
-        LowerRuntimeBuiltin(),
-        ComputePrimValue(),
-        VMShapeLower(),
-        AttachGlobalSymbol(),
+        transform.StaticPlanBlockMemory(),
+        *([transform.RewriteCUDAGraph()] if cuda_graph else []),
+        transform.LowerAllocTensor(),
+        transform.KillAfterLastUse(),
+        transform.LowerRuntimeBuiltin(),
+        transform.ComputePrimValue(),
+        transform.VMShapeLower(),
+        transform.AttachGlobalSymbol(),
         *([place_activations] if target.kind.name == "llvm" else []),
     ]
     with target, tvm.transform.PassContext(opt_level=3, config={_CUDA_GRAPH: cuda_graph}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 
 import tvm
@@ -40,18 +41,34 @@ def runtime_functions(program: PrimFunc) -> list[str]:
     return names
 
 
-def over_programs(module: IRModule, rewrite: Callable[[PrimFunc], PrimFunc]) -> IRModule:
-    """Return a module with each of its tensor programs rewritten; other functions stay as they are."""
-    functions = {
-        name: rewrite(function) if isinstance(function, tirx.PrimFunc) else function
-        for name, function in module.functions.items()
-    }
+def over_programs(module: IRModule, *rewrites: Callable[[PrimFunc], PrimFunc]) -> IRModule:
+    """Return a module with each of its tensor programs rewritten, in this order; other functions stay as they are."""
+    functions = dict(module.functions.items())
+    for name, function in functions.items():
+        if isinstance(function, tirx.PrimFunc):
+            functions[name] = reduce(lambda program, rewrite: rewrite(program), rewrites, function)
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def replaced(node: Stmt | PrimExpr, variable: PrimExpr, value: PrimExpr) -> Stmt | PrimExpr:
     """Return an expression or a statement with a value in place of a variable."""
     return tvm_ffi.structural_map(node, ((tirx.Var, lambda item: value if item.same_as(variable) else item),))
+
+
+def with_body(statement: Stmt, body: Stmt) -> Stmt:
+    """Return a loop or an attribute with another body."""
+    if body.same_as(statement.body):
+        return statement
+    if type(statement).__name__ == "AttrStmt":
+        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
+    loop = statement.loop_var, statement.min, statement.extent, statement.kind
+    return tirx.For(*loop, body, statement.thread_binding, statement.annotations)
+
+
+def with_items(sequence: Stmt, items: list[Stmt]) -> Stmt:
+    """Return a sequence of statements with others in place of them."""
+    same = all(item.same_as(before) for item, before in zip(items, sequence.seq, strict=True))
+    return sequence if same else tirx.SeqStmt(items)
 
 
 def with_llvm_code(function: PrimFunc, body: Stmt, code: str) -> PrimFunc:
@@ -64,7 +81,6 @@ def llvm_object(code: str, triple: str = "") -> bytes:
     """Compile code that is written in LLVM's language, and return the object file.
 
     Args:
-        code: The code.
         triple: What to compile for, such as `aarch64-linux-gnu`; empty for this machine.
     """
     head = f'target triple = "{triple or architecture("") + "-unknown-linux-gnu"}"\n'

@@ -184,7 +184,7 @@ def _unnamed_sets(here: Mapping[str, Any]) -> list[str]:
     """
     import tvm
 
-    from autotune.tvm_backend.isa.choice import unnamed_features
+    from autotune.tvm_backend.isa.available import unnamed_features
 
     return [f"+{name}" for name in unnamed_features(tvm.target.Target({"kind": "llvm", **here}))]
 
@@ -197,7 +197,7 @@ def instructions(description: Mapping[str, Any], *, integers: bool, bfloat16: bo
         integers: Whether the code has integer kernels.
         bfloat16: Whether it has kernels for bfloat16.
     """
-    from autotune.tvm_backend.isa.choice import used_features
+    from autotune.tvm_backend.isa.available import used_features
 
     asked: dict[Elements, bool] = {"integers": integers, "bfloat16": bfloat16}
     target = tvm_target(description if description["kind"] == "llvm" else description["host"])

@@ -53,11 +53,12 @@ from autotune.settings import TARGET_KINDS
 from autotune.storage.formats import KINDS
 from autotune.storage.paths import Workspace
 from autotune.storage.room import stops_everything
-from autotune.workers.fitness import Fitness
+from autotune.tvm_backend.load import installation
 from autotune.workers.stage_runner import LEASE_WAIT_S
 
 if TYPE_CHECKING:
     from autotune.stages.bench import Bench
+    from autotune.stages.stage import Stage
 
 # Threads that a library starts on import would not survive the fork.
 SINGLE_THREADED = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -91,13 +92,16 @@ class Worker:
     """The loop of one worker process. `commands` and `reports` are its ends of the pipes to the daemon.
 
     Attributes:
+        installed: the files of the TVM that it has loaded.
+        known: the keys of the targets that are known to work on this machine.
         stays_open: whether the children of measurements stay, one for each device.
     """
 
     workspace: Workspace
     commands: MessageReader
     reports: int
-    fitness: Fitness = field(default_factory=Fitness)
+    installed: list[tuple[int, int, int]] = field(default_factory=installation)
+    known: set[str] = field(default_factory=set)
     stays_open: bool = False
     _children: dict[int, _StageProcess] = field(default_factory=dict)
     _residents: dict[str, _StageProcess] = field(default_factory=dict)  # without a stage, by device
@@ -132,11 +136,10 @@ class Worker:
                 _kill_group(self._children[command.id].pid)
 
     def _start(self, stage: RunStage) -> None:
-        try:
-            self.fitness.check_installation()
-        except MachineProblem as problem:
+        if installation() != self.installed:  # its parts no longer fit together in memory
             self._leaving = True
-            return send(self.reports, StageReport(stage.id, "unfit", reason=str(problem)))
+            reason = "TVM was changed while its worker was running; a new worker is started"
+            return send(self.reports, StageReport(stage.id, "unfit", reason=reason))
         try:
             child = self._child_for(stage)
         except MachineProblem as problem:
@@ -183,7 +186,7 @@ class Worker:
             raise refused(error) if isinstance(error, OSError) else error from error
         reader, writer, *requests = pipes
         if not pid:
-            _run_child(self.workspace, stage, self.fitness, writer, parent, *requests[:1])
+            _run_child(self.workspace, stage, self.known, writer, parent, *requests[:1])
         os.close(writer)
         if requests:
             os.close(requests[0])
@@ -196,7 +199,7 @@ class Worker:
                 child.deadline = child.began_at + child.stage.limit_s
             if isinstance(message, StageReport):
                 child.report = message
-                self.fitness.known.add(message.tried)
+                self.known.add(message.tried)
         if child.answers.ended:
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, or is about to
             self._finish(child, _reap(child))
@@ -244,7 +247,7 @@ def _reap(child: _StageProcess) -> int:
 
 
 def _run_child(
-    workspace: Workspace, stage: RunStage, fitness: Fitness, writer: int, parent: int, requests: int = -1
+    workspace: Workspace, stage: RunStage, known: set[str], writer: int, parent: int, requests: int = -1
 ) -> NoReturn:
     """Run a stage in the forked child and send what became of it; then those that are asked for, if it stays."""
     try:
@@ -253,9 +256,9 @@ def _run_child(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         kept = KeptChild() if requests >= 0 else None
         for request in chain([stage], _later_stages(workspace, requests, kept) if kept else ()):
-            report = _run(workspace, request, fitness, partial(send, writer, StageBegan(request.id)), kept)
-            send(writer, replace(report, tried=fitness.tried))
-            fitness.known.add(fitness.tried)
+            before = set(known)
+            report = _run(workspace, request, known, partial(send, writer, StageBegan(request.id)), kept)
+            send(writer, replace(report, tried="".join(known - before)))
     finally:
         os._exit(0)
 
@@ -271,14 +274,10 @@ def _later_stages(workspace: Workspace, requests: int, kept: KeptChild) -> Itera
 
 
 def _run(
-    workspace: Workspace,
-    stage: RunStage,
-    fitness: Fitness,
-    began: Callable[[], None],
-    kept: KeptChild | None = None,
+    workspace: Workspace, stage: RunStage, known: set[str], began: Callable[[], None], kept: KeptChild | None
 ) -> StageReport:
     try:
-        return StageReport(stage.id, "done", summary=run_stage(workspace, stage, fitness, began, kept))
+        return StageReport(stage.id, "done", summary=_run_stage(workspace, stage, known, began, kept))
     except Busy as busy:
         return StageReport(stage.id, "busy", reason=str(busy))
     except BoardProblem as problem:
@@ -292,8 +291,9 @@ def _run(
     except AutotuneError as error:
         return StageReport(stage.id, "failed", reason=str(error))
     except BaseException as error:
-        if isinstance(error, FileNotFoundError) and _is_of_a_job(workspace, error):
-            return StageReport(stage.id, "failed", reason=f"{error.filename} was removed")
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        if isinstance(missing, str) and Path(missing).is_relative_to(workspace.jobs):  # somebody removed or renamed it
+            return StageReport(stage.id, "failed", reason=f"{missing} was removed")
         if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
             return _blocked_by_disk(workspace, stage, disk_problem("use", error.filename or "a file", error))
         with contextlib.suppress(OSError):  # the log may be on the disk that is full
@@ -303,27 +303,19 @@ def _run(
         return StageReport(stage.id, "failed", reason=reason[:_REASON_LENGTH])
 
 
-def _is_of_a_job(workspace: Workspace, error: FileNotFoundError) -> bool:
-    """Return whether a file that is missing is a job's, which somebody has removed or renamed while its stage ran."""
-    return isinstance(error.filename, str) and Path(error.filename).is_relative_to(workspace.jobs)
-
-
 def _blocked_by_disk(workspace: Workspace, stage: RunStage, problem: DiskProblem) -> StageReport:
     """Report a file that cannot be used. It is no fault of the stage, which runs again later."""
     everything = stops_everything(problem, workspace.jobs, workspace.logs)
     return StageReport(stage.id, "blocked" if everything else "unfit", reason=str(problem))
 
 
-def run_stage(
-    workspace: Workspace,
-    request: RunStage,
-    fitness: Fitness,
-    began: Callable[[], None] = lambda: None,
-    kept: KeptChild | None = None,
+def _run_stage(
+    workspace: Workspace, request: RunStage, known: set[str], began: Callable[[], None], kept: KeptChild | None
 ) -> dict[str, Any]:
     """Run a stage on leased CPUs, pinned to them, with its device leased as well.
 
     Args:
+        known: the keys of the targets that are known to work here; that of the stage is added once it was tried out.
         began: is called when the leases are held.
         kept: has the device open, perhaps, and leaves it so.
 
@@ -333,7 +325,7 @@ def run_stage(
     Raises:
         Busy: a CPU or the device is leased by someone else.
         LockFolderProblem: nothing can be leased.
-        MachineProblem: this machine cannot work for the job's target.
+        MachineProblem: the job was submitted elsewhere, or what is compiled for it cannot be built or run here.
         Exception: whatever the stage raises.
     """
     from autotune.stages.stage import Stage
@@ -346,9 +338,17 @@ def run_stage(
         if not config.machine.simulated_cpus:
             pin(request.cpus)
         stage = Stage.load(workspace, config, request, kept)
-        fitness.check_stage(stage)
+        _check_fitness(stage, known)
         kind = stage.file.kind
         return dict(import_module(f"autotune.stages.{kind}").run(stage), kind=kind)
+
+
+def _check_fitness(stage: Stage, known: set[str]) -> None:
+    """Ask whether a stage may run here, and try its device out, unless that was done before."""
+    stage.bench.check_job()
+    if (key := stage.bench.fitness_key) not in known:
+        stage.bench.check()
+        known.add(key)
 
 
 def main() -> None:

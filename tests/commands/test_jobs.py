@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.commands.jobs import job_name, no_jobs, select, select_one
+from autotune.commands.jobs import no_jobs, select, select_one
 from autotune.errors import UnknownJob
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -87,4 +87,4 @@ class TestSelectOne:
 
 
 def test_a_job_name_may_hold_dashes(workspace: Workspace) -> None:
-    assert job_name(workspace.job(2, "bert-base-2")) == "bert-base-2"
+    assert workspace.job(2, "bert-base-2").name == "bert-base-2"

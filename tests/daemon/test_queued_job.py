@@ -92,9 +92,9 @@ class TestStages:
             paths.stage(task, 0).unlink()
             formats.write(paths.stage(task, 1), StageFile(task, 1, "search"))
         ledger.refresh(1)
-        assert {id[1:] for id in ledger.stages} == {(0, 0), (1, 1)}
+        assert {id[1:] for id in ledger.rounds.stages} == {(0, 0), (1, 1)}
         ledger.reload()
-        assert {id[1:] for id in ledger.stages} == {(0, 1), (1, 1)}
+        assert {id[1:] for id in ledger.rounds.stages} == {(0, 1), (1, 1)}
 
     def test_a_round_that_left_the_measurement_unreported_is_known_by_its_trials(
         self, workspace: Workspace, make_job: Make, add: Callable[..., None]
@@ -112,7 +112,7 @@ class TestStages:
         paths.stage(1, 0).unlink()
         log = TuningLog(workspace.tuning_log("llvm-test", f"{1:016x}").records)
         log.add([Trial("a", [], [], (3.0,), None, paths.folder.name, 4, 0.0)])
-        stages = open_job(workspace, paths).stages
+        stages = open_job(workspace, paths).rounds.stages
         assert {id: file.kind for id, file in stages.items()} == {
             StageId(1, 0, 0): "search",
             StageId(1, 1, 5): "search",
@@ -135,7 +135,7 @@ class TestTrials:
         ledger = open_job(workspace, make_job())
         add(1, 10.0)
         assert ledger.view().trials_done == 0
-        ledger.follow_logs()
+        ledger.trials.refresh_all()
         assert ledger.view().trials_done == 1
 
     def test_a_fresh_job_counts_those_since_it_was_submitted(
@@ -326,5 +326,5 @@ class TestSettled:
         assert ledger.view().settled
         assert not open_job(workspace, make_job(2, "given", tasks=1, trials=500)).view().settled
         add(0, *[50.0] * 20)
-        ledger.follow_logs()
+        ledger.trials.refresh_all()
         assert not ledger.view().settled

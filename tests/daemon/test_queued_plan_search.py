@@ -42,7 +42,7 @@ class TestPlanThatIsSearchedFor:
         assert [task.exhausted for task in job.view().tasks] == [False, False, False]
         add(1, 5.0)
         add(2, 4.0)
-        job.follow_logs()
+        job.trials.refresh_all()
         assert [task.exhausted for task in job.view().tasks] == [False, False, True]
         self.chosen(job.paths)
         job.refresh(0)
@@ -68,4 +68,4 @@ class TestPlanThatIsSearchedFor:
         job.refresh(0)
         job.give_up_choosing(StageId(job.id, 0, 0))
         assert job.choice is not None and job.choice.last and job.choice.weights == (1, 2, 0)
-        assert [file.kind for id, file in job.stages.items() if id.task == 0] == ["search"]
+        assert [file.kind for id, file in job.rounds.stages.items() if id.task == 0] == ["search"]

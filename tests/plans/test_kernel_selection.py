@@ -49,12 +49,11 @@ def times() -> dict[str, float]:
 def chosen_tasks(alternatives: Alternatives, times: dict[str, float]) -> list[str]:
     chosen = choose(alternatives, times)
     assert chosen is not None
-    return sorted(alternatives.kernels[number].task for number in chosen.kernels)
+    return sorted(alternatives.kernels[number].task for number in chosen)
 
 
 def test_a_layout_is_chosen_for_all_that_share_it_where_all_are_faster_together() -> None:
-    chosen = choose(CHAIN, times())
-    assert chosen is not None and chosen.kernels == CHAIN.base and chosen.total_us == 30.0
+    assert choose(CHAIN, times()) == CHAIN.base
     fast = {f"1 {WIDE} {NARROW}": 8.0, f"2 {NARROW} {NARROW}": 7.0, f"3 {NARROW} {WIDE}": 9.0}
     assert chosen_tasks(CHAIN, times() | fast) == sorted(fast)
     slow = {f"1 {WIDE} {NARROW}": 15.0, f"2 {NARROW} {NARROW}": 12.0, f"2 {NARROW} {WIDE}": 6.0}
@@ -127,7 +126,7 @@ def test_the_plan_says_what_differs_from_the_base_and_what_was_given() -> None:
     chosen = choose(SPLIT, {"fused": 10.0, "winograd": 8.0})
     assert chosen is not None
     blocks = (Block(operators=("conv_1", "relu_1"), algorithm="winograd-4x4"),)
-    assert plan_of(SPLIT, chosen.kernels) == Plan(blocks=blocks)
+    assert plan_of(SPLIT, chosen) == Plan(blocks=blocks)
     assert plan_of(SPLIT, SPLIT.base) == Plan()
     given = Plan(blocks=(Block(operators=("conv_2",), threads=1),))
     some = Alternatives(kernels=CHAIN.kernels, base=CHAIN.base, outputs=CHAIN.outputs, given=given)

@@ -122,4 +122,4 @@ def test_a_ledger_reads_on_where_a_round_ends_meanwhile(
     ledger = QueuedJob.open(workspace, paths, Config())
     monkeypatch.setattr(JobPaths, "stage_files_of", lambda *_: [paths.stage(0, 0), paths.stage(0, 7)])
     ledger.refresh(0)
-    assert list(ledger.stages) == [StageId(1, 0, 0)]
+    assert list(ledger.rounds.stages) == [StageId(1, 0, 0)]

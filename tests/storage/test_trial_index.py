@@ -64,7 +64,7 @@ class TestEntries:
         for entries in (TuningLog(path).entries(), TuningLog(path).follow().entries):
             assert [entry.hash for entry in entries] == [one.hash for one in trials]
             assert [entry.median_us for entry in entries] == [one.median_us for one in trials]
-            assert [entry.failed for entry in entries] == [False, True, False]
+            assert [entry.median_us is None for entry in entries] == [False, True, False]
             assert [entry.disturbed for entry in entries] == [False, False, True]
             assert [entry.measured_by("0001-net") for entry in entries] == [True, True, False]
             assert [(entry.round, entry.at) for entry in entries] == [(7, 5.0), (0, 5.0), (0, 5.0)]

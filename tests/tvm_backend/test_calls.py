@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule, TensorIntrin
 from autotune.errors import DamagedFile
 from autotune.tvm_backend.calls import check_calls, check_program, outside_calls
 from autotune.tvm_backend.intrinsics import dots
-from autotune.tvm_backend.isa.choice import DOTS
+from autotune.tvm_backend.isa.available import DOTS
 from autotune.tvm_backend.search.tasks import read_program, task_hash, write_program
 from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.untrusted_files import check_trace

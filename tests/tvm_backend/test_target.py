@@ -9,7 +9,7 @@ from tvm.target import codegen
 
 from autotune.errors import BadTarget
 from autotune.tvm_backend.isa import choice
-from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.isa.available import vector_registers
 from autotune.tvm_backend.target import check_tensor_cores, instructions, resolve_target
 
 X86 = [("nehalem", (4, 16)), ("znver3", (8, 16)), ("skylake-avx512", (16, 32))]

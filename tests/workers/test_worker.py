@@ -18,9 +18,8 @@ from autotune.stages.stage import Stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend import load
 from autotune.tvm_backend.kernels import probe
-from autotune.tvm_backend.load import Installation
-from autotune.workers.fitness import Fitness
-from autotune.workers.worker import Worker, _load, _run
+from autotune.tvm_backend.load import installation
+from autotune.workers.worker import Worker, _check_fitness, _load, _run
 
 
 @pytest.fixture
@@ -36,16 +35,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_installation_that_is_replaced_or_removed_is_noticed(package: Path) -> None:
-    fitness = Fitness()
-    fitness.check_installation()
+    loaded = installation()
+    assert loaded == installation()
     new = package.with_name("new")
     new.write_text("")
     new.replace(package)
-    with pytest.raises(MachineProblem, match="TVM was changed while its worker was running"):
-        fitness.check_installation()
+    assert installation() != loaded
     package.unlink()
-    with pytest.raises(MachineProblem):
-        fitness.check_installation()
+    assert installation() != loaded
 
 
 def test_what_a_worker_has_loaded_is_no_garbage_for_its_children(workspace: Workspace) -> None:
@@ -72,13 +69,12 @@ def test_a_target_is_tried_once_and_again_after_it_failed(
         return Stage.load(workspace, Config(), RunStage(0, paths.folder.name, 0, 0, "search", (0,), 60.0))
 
     monkeypatch.setattr(probe, "check_machine", check)
-    fitness = Fitness()
+    known = set[str]()
     with pytest.raises(MachineProblem):
-        fitness.check_stage(stage())
-    assert not fitness.tried
-    fitness.check_stage(stage())
-    fitness.known.add(fitness.tried)
-    fitness.check_stage(stage())
+        _check_fitness(stage(), known)
+    assert not known
+    _check_fitness(stage(), known)
+    _check_fitness(stage(), known)
     assert len(asked) == 2
 
 
@@ -86,7 +82,7 @@ def test_a_worker_whose_tvm_was_changed_hands_its_stage_back_and_goes(workspace:
     requests, commands = os.pipe()
     answers, replies = os.pipe()
     send(commands, RunStage(3, "0001-net", 0, 0, "search", (0,), 60.0))
-    Worker(workspace, MessageReader(requests), replies, Fitness(Installation(((0, 0, 0),)))).serve()
+    Worker(workspace, MessageReader(requests), replies, [(0, 0, 0)]).serve()
     ready, report = receive(MessageReader(answers))
     assert isinstance(ready, Ready) and isinstance(report, StageReport)
     assert (report.id, report.outcome) == (3, "unfit")
@@ -101,7 +97,7 @@ def test_a_stage_whose_file_somebody_has_removed_says_so_in_a_line(
     paths = make_job(target="simulated")
     paths.stage(0, 0).unlink()
     request = RunStage(0, paths.folder.name, 0, 0, "search", (0,), 60.0)
-    report = _run(workspace, request, Fitness(), lambda: None)
+    report = _run(workspace, request, set(), lambda: None, None)
     assert (report.outcome, report.reason) == ("failed", f"{paths.stage(0, 0)} was removed")
     assert "Traceback" not in capfd.readouterr().err
 
@@ -113,6 +109,6 @@ def test_an_error_that_nobody_expected_is_told_by_its_last_line(
         raise ZeroDivisionError("in a\nin b\nwhat it was\n")
 
     request = RunStage(4, make_job(target="simulated").folder.name, 0, 0, "search", (0,), 60.0)
-    report = _run(workspace, request, Fitness(), began)
+    report = _run(workspace, request, set(), began, None)
     assert (report.id, report.outcome, report.reason) == (4, "failed", "ZeroDivisionError: what it was")
     assert "Traceback" in capfd.readouterr().err

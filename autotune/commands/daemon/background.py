@@ -29,7 +29,6 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
     """Start a daemon that outlives this process, and wait until it serves the workspace.
 
     Args:
-        workspace: The workspace.
         options: Options of `daemon run`.
 
     Returns:
@@ -47,16 +46,7 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
         log = open_to_write(workspace.daemon_log)
     except OSError as error:
         raise disk_problem("write", workspace.daemon_log, error) from error
-    command = [
-        sys.executable,
-        "-m",
-        "autotune",
-        "--workspace",
-        str(workspace.root.absolute()),
-        "daemon",
-        "run",
-        *options,
-    ]
+    command = _run(workspace, *options)
     with log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     deadline = time.monotonic() + _START_LIMIT_S
@@ -67,6 +57,12 @@ def start(workspace: Workspace, options: Sequence[str] = ()) -> int:
             break
         time.sleep(_POLL_S)
     raise WorkerCrashed(f"the daemon did not start; see {workspace.daemon_log}")
+
+
+def _run(workspace: Workspace, *options: str) -> list[str]:
+    """The command line of a daemon."""
+    root = str(workspace.root.absolute())
+    return [sys.executable, "-m", "autotune", "--workspace", root, "daemon", "run", *options]
 
 
 def stop(workspace: Workspace, limit_s: float) -> int | None:
@@ -151,9 +147,6 @@ class DrainingDaemon:
 
         The daemon exits if another daemon serves the workspace. It is started again when the other one has exited.
 
-        Args:
-            jobs: The jobs.
-
         Raises:
             WorkerCrashed: The daemon exited before the jobs had ended. The message says why.
         """
@@ -166,8 +159,7 @@ class DrainingDaemon:
             raise WorkerCrashed(f"the daemon left before job {left[0].id} ({left[0].name}) had ended: {reason}")
 
     def _start(self) -> None:
-        root = str(self._workspace.root.absolute())
-        command = [sys.executable, "-m", "autotune", "--workspace", root, "daemon", "run", "--drain"]
+        command = _run(self._workspace, "--drain")
         with held_back():  # or a daemon that has just been started would be nobody's
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._messages

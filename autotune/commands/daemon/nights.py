@@ -209,10 +209,7 @@ def entries(system: System, wanted: Nights) -> dict[str, str]:
         return {"crontab": cron_entries(wanted)}
     folder = _units()
     name = unit_name(wanted.workspace)
-    return {
-        str(folder / f"{name}.service"): service(wanted),
-        str(folder / f"{name}.timer"): timer(wanted),
-    }
+    return {str(folder / f"{name}.service"): service(wanted), str(folder / f"{name}.timer"): timer(wanted)}
 
 
 def install(system: System, wanted: Nights) -> None:

@@ -33,7 +33,6 @@ def read_model(
     Args:
         model: The file.
         options: Its inputs and its target.
-        config: The settings.
         folder: Where the tasks' programs and the model go; None to write nothing.
         progress: Called with a description of each step when it starts.
 
@@ -45,7 +44,8 @@ def read_model(
     board = config.boards.get(options.target)
     target = board.target if board else options.target
     _check_target(target, config)
-    options = _with_int8(options)
+    if options.precision == AUTO and options.calibrate:  # who calibrates a model wants it in int8
+        options = replace(options, precision="int8")
     _check_precision(options.precision, target)
     if options.activations not in get_args(Activations):
         raise BadInput(f"activations are {options.activations!r}; give {' or '.join(get_args(Activations))}")
@@ -95,11 +95,6 @@ def _check_file(path: Path) -> None:
                 raise ModelError(f"{path} is empty")
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _with_int8(options: TuningOptions) -> TuningOptions:
-    """Who calibrates a model and leaves its precision to us wants it in int8."""
-    return replace(options, precision="int8") if options.precision == AUTO and options.calibrate else options
 
 
 def _check_precision(precision: AskedPrecision, target: str) -> None:

@@ -14,7 +14,6 @@ from typing import Literal
 from uuid import uuid4
 
 from autotune import devices, strategies
-from autotune.commands.jobs import job_name
 from autotune.commands.submit.model_reading import explores, read_model
 from autotune.config import Config
 from autotune.errors import BadInput, DamagedFile, disk_problem
@@ -74,7 +73,6 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
 
     Args:
         submission: What to submit.
-        config: The settings.
         progress: Called with a description of each step when it starts.
 
     Returns:
@@ -103,7 +101,6 @@ def submit(workspace: Workspace, config: Config, submission: Submission, progres
 
     Args:
         workspace: Where the job goes.
-        config: The settings.
         submission: What to submit.
         progress: Called with a description of each step when it starts.
 
@@ -192,7 +189,6 @@ def publish(workspace: Workspace, config: Config, submission: Submission, import
 
     Args:
         workspace: Where the job goes.
-        config: The settings.
         submission: What to submit.
         imported: The tasks and the inputs of the model.
 
@@ -376,4 +372,4 @@ def next_id(workspace: Workspace) -> int:
 
 
 def _taken(workspace: Workspace) -> set[str]:
-    return {job_name(job) for job in workspace.job_list()}
+    return {job.name for job in workspace.job_list()}

@@ -32,9 +32,7 @@ def read_space_file(path: Path, options: TuningOptions, config: Config, folder: 
     """Read a space and return its only task.
 
     Args:
-        path: The file.
         options: What the user asked for.
-        config: The settings.
         folder: The folder of the job, where a copy of the space and its files goes; None to write nothing.
 
     Raises:

@@ -133,8 +133,9 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
     if as_json:
         about = {"id": spec.id, "name": spec.name, "tasks": len(spec.tasks)}
         budget = {"trials": spec.trials, "automatic": spec.automatic}
+        verified = {"own_error": spec.own_error, "verified_by": spec.verified_by, "problem": spec.problem}
         state = [asdict(item) for item in spec.state]
-        tell(json.dumps({**about, **budget, **_verification(spec), "state": state}))
+        tell(json.dumps({**about, **budget, **verified, "state": state}))
         return
     tell(str(spec.id))
     if not quiet:
@@ -144,12 +145,7 @@ def _tell_job(spec: JobSpec, quiet: bool, as_json: bool) -> None:
         budget_text = f"{most}{spec.trials} trials"
         say(f"job {spec.id} ({spec.name}): {shapes}{len(spec.tunable)} tasks to tune{precision}, {budget_text}")
         quantised = [f"in int8, {spec.quantisation.text()}"] if spec.quantisation else []
-        for line in [
-            *quantised,
-            *batch_lines(spec.open_batches),
-            *state_lines(spec.state),
-            *verification_lines(spec),
-        ]:
+        for line in [*quantised, *batch_lines(spec.open_batches), *state_lines(spec.state), *verification_lines(spec)]:
             say(line)
         if spec.trials < len(spec.tunable):
             say(f"warning: {spec.trials} trials do not reach all {len(spec.tunable)} tasks; give more --trials")
@@ -165,10 +161,6 @@ def batch_lines(batches: Sequence[OpenBatch]) -> list[str]:
     words += input_words(text.removesuffix("xscalar") for text in unnamed)
     names = ", ".join(repr(batch.input) for batch in batches)
     return [f"the batch of {names} is open and is taken as 1; for one of 8, say, add {shlex.join(words)}"]
-
-
-def _verification(spec: JobSpec) -> dict[str, Any]:
-    return {"own_error": list(spec.own_error), "verified_by": list(spec.verified_by), "problem": spec.problem}
 
 
 def state_lines(state: Sequence[KeptValue]) -> list[str]:

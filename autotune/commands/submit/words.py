@@ -47,17 +47,13 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, tuple[InputSpec, ...]]:
         match = _INPUT.fullmatch(text)
         if match is None:
             raise BadInput(f"--input {text!r} is not of the form NAME=1x3x224x224 or NAME=1x128:int64")
-        shapes = [_shape(size) for size in match["shapes"].split(",")]
+        shapes = [() if size == "scalar" else tuple(map(int, size.split("x"))) for size in match["shapes"].split(",")]
         if any(0 in shape for shape in shapes):
             raise BadInput(f"--input {text!r} has a dimension of zero")
         _refuse_twice(f"--input {text}", shapes)
         _refuse_known("--input", match["name"], inputs)
         inputs[match["name"]] = tuple(InputSpec(match["name"], shape, match["dtype"] or "") for shape in shapes)
     return inputs
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    return () if text == "scalar" else tuple(map(int, text.split("x")))
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -205,15 +201,6 @@ def _by_name(option: str, example: str, texts: Sequence[str], number: Callable[[
     return values
 
 
-def parse_trials(text: str) -> int | Literal["auto"]:
-    """Return the budget that a user wrote.
-
-    Raises:
-        BadInput: It is neither `auto` nor a number of trials.
-    """
-    return number_or_auto(text, "--trials", "a number of trials")
-
-
 def number_or_auto(text: str, option: str, what: str) -> int | Literal["auto"]:
     """Return the number that a user wrote for an option, or `auto`.
 
@@ -270,7 +257,9 @@ class OptionForm(NamedTuple):
 
 # Of the options that are no plain texts, numbers or flags.
 _FORMS = {
-    "trials": OptionForm(parse_trials, lambda trials: [str(trials)]),
+    "trials": OptionForm(
+        lambda text: number_or_auto(text, "--trials", "a number of trials"), lambda trials: [str(trials)]
+    ),
     "inputs": OptionForm(parse_inputs, inputs_texts, several=True),
     "dims": OptionForm(parse_dims, dims_texts, several=True),
     "values": OptionForm(
@@ -346,11 +335,7 @@ def options_of(spec: JobSpec) -> TuningOptions:
     """Return the options with which the same job is submitted again, but for its name, which each job has once."""
     inputs, dims = _shapes(spec)
     return TuningOptions(
-        **spec.kept(),
-        target=_target(spec),
-        trials=AUTO if spec.automatic else spec.trials,
-        inputs=inputs,
-        dims=dims,
+        **spec.kept(), target=_target(spec), trials=AUTO if spec.automatic else spec.trials, inputs=inputs, dims=dims
     )
 
 

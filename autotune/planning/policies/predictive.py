@@ -14,17 +14,8 @@ from __future__ import annotations
 
 import math
 
-from autotune.planning.policy import (
-    AGING_S,
-    STAGE_ORDER,
-    JobFacts,
-    PlannerView,
-    Policy,
-    QueueTotals,
-    must_start_by,
-    turn,
-)
-from autotune.planning.queues import QueueName, Rank, ReadyStage
+from autotune.planning.policy import AGING_S, STAGE_ORDER, JobFacts, PlannerView, Policy, must_start_by, turn
+from autotune.planning.queues import DeviceQueues, QueueName, Rank, ReadyStage
 from autotune.planning.view import MachineResources, StageView
 
 # The orders: expected gain per second; longest chain; CPU time for device time; time by which the job must be served.
@@ -85,7 +76,7 @@ class Predictive(Policy):
         return (
             _first_cpu_stage(planner, _MUST, kinds, planner.now)
             or _first_cpu_stage(planner, _CHAIN, kinds, _critical_chain(planner))
-            or _first_cpu_stage(planner, _FEED, [kind for kind in kinds if _is_starved(planner, planner.totals[kind])])
+            or _first_cpu_stage(planner, _FEED, [kind for kind in kinds if _is_starved(planner, planner.queues[kind])])
             or _first_cpu_stage(planner, _GAIN, kinds)
         )
 
@@ -104,7 +95,6 @@ def _first_cpu_stage(
 
     Args:
         planner: What the policy sees.
-        order: The order.
         begin_for: The kinds of devices for which rounds may begin. The order `_FEED` looks at these kinds alone.
         limit: The highest first value of the rank.
     """
@@ -122,27 +112,27 @@ def _first_batch(planner: PlannerView, kind: str, order: int, limit: float = mat
 
 def _cpu_left_ms(planner: PlannerView) -> float:
     """Return how long the CPUs take for the work that is left, if always busy."""
-    return sum(totals.cpu_ms for totals in planner.totals.values()) / len(planner.machine.shared_cpus)
+    return sum(totals.cpu_ms for totals in planner.queues.values()) / len(planner.machine.shared_cpus)
 
 
-def _device_left_ms(totals: QueueTotals) -> float:
+def _device_left_ms(totals: DeviceQueues) -> float:
     """Return how long the devices of a kind take for the work that is left, if always busy."""
     return totals.device_ms / max(1, totals.devices)
 
 
 def _critical_chain(planner: PlannerView) -> float:
     """Return the highest rank in the order `_CHAIN` of a job whose chain is critical."""
-    work_ms = max(_cpu_left_ms(planner), *(_device_left_ms(totals) for totals in planner.totals.values()), 0.0)
+    work_ms = max(_cpu_left_ms(planner), *(_device_left_ms(totals) for totals in planner.queues.values()), 0.0)
     return -work_ms / _CHAIN_CAUTION
 
 
-def _lead_ms(planner: PlannerView, totals: QueueTotals) -> float:
+def _lead_ms(planner: PlannerView, totals: DeviceQueues) -> float:
     """Return how long a round that begins now takes until it can be measured."""
     search = planner.seconds("search", totals.kind, _LEAD_BATCH)
     return 1000 * (search + planner.seconds("build", totals.kind, _LEAD_BATCH))
 
 
-def _is_starved(planner: PlannerView, totals: QueueTotals) -> bool:
+def _is_starved(planner: PlannerView, totals: DeviceQueues) -> bool:
     """Return whether a scarce device would lack batches before a round that begins now reaches it."""
     short = totals.ready_ms < totals.devices * _lead_ms(planner, totals)
     return short and _device_left_ms(totals) >= _SCARCE * _cpu_left_ms(planner)
@@ -150,10 +140,10 @@ def _is_starved(planner: PlannerView, totals: QueueTotals) -> bool:
 
 def _kinds_to_begin(planner: PlannerView) -> list[str]:
     """Return the kinds of devices for which another round may begin."""
-    return [kind for kind, totals in planner.totals.items() if _may_begin(planner, totals)]
+    return [kind for kind, totals in planner.queues.items() if _may_begin(planner, totals)]
 
 
-def _may_begin(planner: PlannerView, totals: QueueTotals) -> bool:
+def _may_begin(planner: PlannerView, totals: DeviceQueues) -> bool:
     """Return whether another round for a kind of device may begin.
 
     Enough rounds begin to keep the devices busy, and no more, because each search would know less.

@@ -217,12 +217,7 @@ def _is_together(
     if condition is None:
         return True
     holds = at(condition, 0)
-    return all(_are_alike(at(condition, place), holds) for place in range(1, width))
-
-
-def _are_alike(one: PrimExpr, other: PrimExpr) -> bool:
-    """Return whether two expressions are written alike."""
-    return bool(tvm_ffi.structural_equal(one, other))
+    return all(tvm_ffi.structural_equal(at(condition, place), holds) for place in range(1, width))
 
 
 def analyzer_of(ranges: dict[PrimExpr, int]) -> sym.Analyzer:

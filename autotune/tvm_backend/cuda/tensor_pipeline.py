@@ -22,7 +22,7 @@ from tvm.s_tir import MatchBufferRegion, SBlock, SBlockRealize
 from autotune.tvm_backend.cuda.pipeline_code import source_of, source_of_results
 from autotune.tvm_backend.cuda.pipeline_tiles import INSTRUCTION, MAX_SUMS, PREFIX, Tiles
 from autotune.tvm_backend.cuda.products import PIECE, Product, Role, product_of
-from autotune.tvm_backend.programs import over_programs, replaced
+from autotune.tvm_backend.programs import replaced, with_body
 from autotune.tvm_backend.types import Block, Buffer, IRModule, Loop, PrimExpr, PrimFunc, Stmt
 
 RESULTS = f"{PREFIX}results"  # the annotation of a block that takes results: how many at a time
@@ -33,9 +33,12 @@ Wanted = Callable[[Block], bool]
 Write = Callable[[Any, list[Loop]], Stmt]
 
 
-def write_pipelines(module: IRModule) -> IRModule:
-    """Return a scheduled module whose marked blocks are calls of the pipeline."""
-    return over_programs(module, _rewritten)
+def write_pipelines(function: PrimFunc) -> PrimFunc:
+    """Return a scheduled program whose marked blocks are calls of the pipeline."""
+    for block in _blocks(function.body):
+        if _is_product(block):
+            function = function.with_body(_Writer(block).of(function.body))
+    return function
 
 
 def fits(module: IRModule, max_shared: int) -> bool:
@@ -78,13 +81,6 @@ def _blocks(statement: Stmt) -> list[Block]:
 
 def _is_product(block: Block) -> bool:
     return Tiles.read(block) is not None and product_of(block) is not None
-
-
-def _rewritten(function: PrimFunc) -> PrimFunc:
-    marks = [block for block in _blocks(function.body) if _is_product(block)]
-    for block in marks:
-        function = function.with_body(_Writer(block).of(function.body))
-    return function
 
 
 class _Writer:
@@ -167,7 +163,7 @@ def _placed(statement: Stmt, wanted: Wanted, write: Write) -> Stmt:
     if isinstance(statement, tirx.SeqStmt):
         return tirx.SeqStmt([_part(item, wanted, write) for item in statement.seq])
     if isinstance(statement, tirx.For):
-        return _with_loop_body(statement, _placed(statement.body, wanted, write))
+        return with_body(statement, _placed(statement.body, wanted, write))
     raise ValueError(f"a pipeline lies in {type(statement).__name__}, where nothing follows it")
 
 
@@ -226,8 +222,3 @@ def _replaced_all(expression: PrimExpr, values: Mapping[PrimExpr, PrimExpr]) -> 
     for variable, value in values.items():
         expression = replaced(expression, variable, value)
     return expression
-
-
-def _with_loop_body(loop: Loop, body: Stmt) -> Stmt:
-    """Return a loop with another body."""
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)

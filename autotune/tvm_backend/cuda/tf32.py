@@ -60,16 +60,8 @@ def _are_apart(block: Stmt, factors: PrimExpr) -> bool:
     return bool(one - other) and bool(other - one)
 
 
-def with_fragments(module: IRModule) -> IRModule:
-    """Give fragments of float32 operands the type that stands for TF32.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _with_fragments)
-
-
-def _with_fragments(function: PrimFunc) -> PrimFunc:
+def with_fragments(function: PrimFunc) -> PrimFunc:
+    """Give fragments of float32 operands of a lowered program the type that stands for TF32."""
     renamed = dict[object, object]()
 
     def visit(allocation: Stmt) -> None:

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import tirx
 
-from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import IRModule, PrimExpr
+from autotune.tvm_backend.types import PrimExpr, PrimFunc
 
 DTYPE = "uint16"
 _HALF = 16  # bits of an element
@@ -43,14 +42,9 @@ def from_float(number: PrimExpr) -> PrimExpr:
     return tirx.Cast(f"{DTYPE}{lanes}", rounded)
 
 
-def keep_not_a_number(module: IRModule) -> IRModule:
-    """Let what `from_float` makes of not-a-number be not-a-number.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    maps = ((tirx.Cast, _kept),)
-    return over_programs(module, lambda program: program.with_body(tvm_ffi.structural_map(program.body, maps)))
+def keep_not_a_number(program: PrimFunc) -> PrimFunc:
+    """Let what `from_float` makes of not-a-number be not-a-number in a lowered program."""
+    return program.with_body(tvm_ffi.structural_map(program.body, ((tirx.Cast, _kept),)))
 
 
 def _kept(element: PrimExpr) -> PrimExpr:

@@ -70,11 +70,7 @@ def _depthwise(depthwise: Depthwise) -> tuple[PrimFunc, PrimFunc]:
         return depthwise.step(VECTORS, sums, pixels, b.vload([0, 0], dtype=f"int8x{WORD * LANES}"))
 
     return intrinsic(
-        [
-            Operand((WORD, 1, LANES), "uint8", apart=True),
-            Operand((LANES, WORD), "int8"),
-            Operand((LANES,), "int32"),
-        ],
+        [Operand((WORD, 1, LANES), "uint8", apart=True), Operand((LANES, WORD), "int8"), Operand((LANES,), "int32")],
         lambda i, k: (k, 0, i),
         _whole,
         result,
@@ -90,7 +86,6 @@ class Operand:
     """A buffer that an intrinsic reads or writes.
 
     Attributes:
-        shape: Its shape.
         dtype: Of its elements.
         apart: Whether what its first index counts lies apart in memory.
     """

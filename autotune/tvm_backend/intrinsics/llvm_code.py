@@ -6,10 +6,10 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from autotune.tvm_backend.intrinsics.bfloat16 import rounded_number
-from autotune.tvm_backend.isa.choice import has, sets_of
+from autotune.tvm_backend.isa.available import has, sets_of
 from autotune.tvm_backend.isa.values import LANES, LlvmFunctions
-from autotune.tvm_backend.programs import over_programs, with_llvm_code
-from autotune.tvm_backend.types import Call, IRModule, PrimExpr, PrimFunc, Stmt, Target
+from autotune.tvm_backend.programs import with_llvm_code
+from autotune.tvm_backend.types import Call, PrimExpr, PrimFunc, Stmt, Target
 
 
 def functions_of(target: Target) -> list[LlvmFunctions]:
@@ -18,17 +18,12 @@ def functions_of(target: Target) -> list[LlvmFunctions]:
     return [item for item in functions if has(target, item.feature)]
 
 
-def with_functions(module: IRModule, functions: LlvmFunctions) -> IRModule:
-    """Round vectors to bfloat16 by an instruction, and add the code of the functions that programs call.
+def with_functions(program: PrimFunc, functions: LlvmFunctions) -> PrimFunc:
+    """Round vectors to bfloat16 by an instruction, and add the code of the functions that a program calls.
 
     Args:
-        module: What TVM's passes for lowering return, for a CPU that has the instructions.
-        functions: The functions.
+        program: A lowered program, for a CPU that has the instructions.
     """
-    return over_programs(module, lambda program: _with_code(program, functions))
-
-
-def _with_code(program: PrimFunc, functions: LlvmFunctions) -> PrimFunc:
     body = program.body
     if functions.rounding:
         body = tvm_ffi.structural_map(body, ((tirx.Cast, lambda cast: _rounded_at_once(cast, functions.rounding)),))

@@ -1,6 +1,6 @@
 """Instruction sets: a file each, with what the engines need of it as values. To add one, write its file and list it.
 
-`SETS`, the files and `values` need no TVM. `choice` says what the CPU of a target has. The room `intrinsics` makes
+`SETS`, the files and `values` need no TVM. `available` says what the CPU of a target has. The room `intrinsics` makes
 programs of it.
 """
 

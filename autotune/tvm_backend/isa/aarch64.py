@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from autotune.tvm_backend.isa.multiply_add import multiply_add
+from autotune.tvm_backend.isa.multiply_add import bfloat16_dot, multiply_add, repeated_bytes
 from autotune.tvm_backend.isa.tile_text import LOOPS, at
 from autotune.tvm_backend.isa.values import (
     LANES,
@@ -54,25 +55,15 @@ define <4 x float> @{_DOT}(<4 x float> %sums, <8 x i16> %data, <8 x i16> %weight
 )
 
 
-def _repeated(v: Vectors, load: Load, lanes: int) -> PrimExpr:
-    """Four bytes of the data, repeated to fill a vector."""
-    return v.reinterpret(f"int8x{WORD * lanes}", v.repeated("int32", load(0, "uint8x4"), lanes))
-
-
 def _usdot(v: Vectors, sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:
     name = "llvm.aarch64.neon.usdot.v4i32.v16i8"
-    return v.intrinsic(f"int32x{lanes}", name, sums, _repeated(v, load, lanes), weights)
+    return v.intrinsic(f"int32x{lanes}", name, sums, repeated_bytes(v, load, lanes), weights)
 
 
 def _sdot(v: Vectors, sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:
     name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
-    data = v.bitwise_xor(_repeated(v, load, lanes), v.all(-_SIGN, "int8", WORD * lanes))
+    data = v.bitwise_xor(repeated_bytes(v, load, lanes), v.all(-_SIGN, "int8", WORD * lanes))
     return v.intrinsic(f"int32x{lanes}", name, sums, data, weights)
-
-
-def _bfdot(v: Vectors, sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:
-    data = v.reinterpret(f"uint16x{2 * lanes}", v.repeated("uint32", load(0, "uint16x2"), lanes))
-    return v.function(f"float32x{lanes}", _DOT, sums, data, weights)
 
 
 # ---- Products of tiles: two pixels by two channels, of eight bytes each, at once
@@ -246,7 +237,7 @@ NEON = InstructionSet(
     dots=(
         Dot("autotune_usdot_128", 4, ("i8mm",), 28, _usdot),
         Dot("autotune_sdot_128", 4, ("dotprod",), 28, _sdot, offset=_SIGN),
-        Dot("autotune_bfdot_128", 4, ("bf16",), 28, _bfdot, "bfloat16", rate=2.0),
+        Dot("autotune_bfdot_128", 4, ("bf16",), 28, partial(bfloat16_dot, _DOT), "bfloat16", rate=2.0),
         Dot("autotune_bf16_multiply_add_128", 4, ("neon",), 20, multiply_add, "bfloat16", rate=1.0),
     ),
     functions=_BFLOAT16,

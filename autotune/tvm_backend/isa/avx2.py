@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.tvm_backend.isa.multiply_add import multiply_add
-from autotune.tvm_backend.isa.values import WORD, Dot, Feature, InstructionSet, Load, Registers
+from autotune.tvm_backend.isa.multiply_add import multiply_add, repeated_bytes
+from autotune.tvm_backend.isa.values import Dot, Feature, InstructionSet, Load, Registers
 from autotune.tvm_backend.isa.x86 import ARCHITECTURE
 from autotune.tvm_backend.types import PrimExpr
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.isa.vectors import Vectors
-
-
-def repeated_bytes(v: Vectors, load: Load, lanes: int) -> PrimExpr:
-    """Return four bytes of the data, repeated to fill a vector."""
-    return v.reinterpret(f"int8x{WORD * lanes}", v.repeated("int32", load(0, "uint8x4"), lanes))
 
 
 def _pmaddubsw(v: Vectors, sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:

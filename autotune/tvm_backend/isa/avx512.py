@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from autotune.tvm_backend.isa.avx2 import repeated_bytes
-from autotune.tvm_backend.isa.multiply_add import multiply_add
+from autotune.tvm_backend.isa.multiply_add import bfloat16_dot, multiply_add, repeated_bytes
 from autotune.tvm_backend.isa.values import (
     LANES,
     WORD,
@@ -59,11 +59,6 @@ def _vpdpbusd(v: Vectors, sums: PrimExpr, data: PrimExpr, weights: PrimExpr, lan
     return v.intrinsic(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, data, weights)
 
 
-def _dpbf16ps(v: Vectors, sums: PrimExpr, load: Load, weights: PrimExpr, lanes: int) -> PrimExpr:
-    data = v.reinterpret(f"uint16x{2 * lanes}", v.repeated("uint32", load(0, "uint16x2"), lanes))
-    return v.function(f"float32x{lanes}", _DOT, sums, data, weights)
-
-
 def _depthwise(v: Vectors, sums: PrimExpr, pixels: list[PrimExpr], weights: PrimExpr) -> PrimExpr:
     """Products of four pixels of sixteen channels, which are made sixteen channels of four pixels."""
     rows = v.joined(pixels, WORD * LANES)
@@ -100,7 +95,7 @@ AVX512 = InstructionSet(
     dots=(
         Dot("autotune_vpdpbusd_512", 16, ("avx512vnni",), 31, vnni),
         Dot("autotune_vpdpbusd_256_evex", 8, ("avx512vnni", "avx512vl"), 31, vnni),
-        Dot("autotune_dpbf16ps_512", 16, ("avx512bf16",), 31, _dpbf16ps, "bfloat16", rate=2.0),
+        Dot("autotune_dpbf16ps_512", 16, ("avx512bf16",), 31, partial(bfloat16_dot, _DOT), "bfloat16", rate=2.0),
         Dot("autotune_bf16_multiply_add", 16, ("avx512f",), 14, multiply_add, "bfloat16", rate=1.0),
     ),
     depthwise=Depthwise("autotune_depthwise_vpdpbusd_512", ("avx512vnni", "avx512vbmi"), 24, _depthwise),

@@ -14,7 +14,5 @@ ARCHITECTURE = Architecture(
     prefetch="prefetcht1 $0",
 )
 SSE = InstructionSet(
-    architecture=ARCHITECTURE.name,
-    features=(Feature("sse4.2", "sse4_2"),),
-    registers=Registers(4, 16),
+    architecture=ARCHITECTURE.name, features=(Feature("sse4.2", "sse4_2"),), registers=Registers(4, 16)
 )

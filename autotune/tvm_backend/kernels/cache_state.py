@@ -50,7 +50,7 @@ class Caches:
 
     def __init__(self, context: Context, tensors: Sequence[DeviceArray]) -> None:
         self.context = context
-        threads = _threads()
+        threads = int(os.environ.get("TVM_NUM_THREADS") or len(allowed_cpus()))
         level = _LEVELS[context.held]
         evicting = 2 * (cache_bytes(level, allowed_cpus()[:threads]) or threads * _CACHE_BYTES[level])
         # Written once: what was never written is one page of zeros, which any cache holds however long the ring is.
@@ -79,10 +79,6 @@ def _lines(tensor: DeviceArray, threads: int) -> DeviceArray | None:
     size = math.prod(map(int, tensor.shape)) * int(tvm.DataType(str(tensor.dtype)).itemsize)
     lines = size // (4 * threads * _LANES)
     return tensor._create_view((threads, lines, _LANES), "int32") if lines else None
-
-
-def _threads() -> int:
-    return int(os.environ.get("TVM_NUM_THREADS") or len(allowed_cpus()))
 
 
 def reader() -> PrimFunc:

@@ -13,23 +13,15 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from autotune.tvm_backend.programs import over_programs, replaced
-from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.programs import replaced
+from autotune.tvm_backend.types import PrimExpr, PrimFunc, Stmt
 from autotune.tvm_backend.vector_math import registry
 
 _GUARD = "prim.if_then_else"
 
 
-def write_around(module: IRModule) -> IRModule:
-    """Return a module in which no stored value has a formula in a condition or in another formula.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _rewritten)
-
-
-def _rewritten(function: PrimFunc) -> PrimFunc:
+def write_around(function: PrimFunc) -> PrimFunc:
+    """Return a lowered program in which no stored value has a formula in a condition or in another formula."""
     body = tvm_ffi.structural_map(function.body, ((tirx.BufferStore, _store),))
     return function if body.same_as(function.body) else function.with_body(body)
 

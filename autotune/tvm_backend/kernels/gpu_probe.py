@@ -165,15 +165,11 @@ def _check_memory(device: Device, arguments: _Shapes) -> None:
         if "out of memory" not in str(error):
             raise
         free = tvm.get_global_func("runtime.GetCudaFreeMemory", allow_missing=True)
-        wanted = sum(math.prod(dims) * _bytes(dtype) for dtype, dims in arguments)
+        wanted = sum(math.prod(dims) * np.dtype(dtype).itemsize for dtype, dims in arguments)
         said = str(free()) if free is not None else ""
         raise MachineProblem(
             f"its memory is full: {wanted / _MIB:.0f} MiB are needed{said and f' ({said.strip()})'}; end what uses it"
         ) from error
-
-
-def _bytes(dtype: str) -> int:
-    return int(np.dtype(dtype).itemsize)
 
 
 def _reason(gpu: CudaDevice, outcome: ItemResult) -> str:

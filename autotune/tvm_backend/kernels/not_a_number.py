@@ -16,23 +16,15 @@ import tvm_ffi
 from tvm import tirx
 
 from autotune.tvm_backend.operators.rows import LARGEST
-from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.types import PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.vector_math.formula import constant_of
 
 _BYTES = ("int8", "uint8")  # of which none is not-a-number
 _OF_SOFTMAX = ("T_softmax_maxelem", LARGEST)
 
 
-def keep_not_a_number(module: IRModule) -> IRModule:
-    """Return a module in which maxima, minima and signs of floats are not-a-number where an operand is.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _rewritten)
-
-
-def _rewritten(function: PrimFunc) -> PrimFunc:
+def keep_not_a_number(function: PrimFunc) -> PrimFunc:
+    """Return a lowered program in which maxima, minima and signs of floats are not-a-number where an operand is."""
     return function.with_body(tvm_ffi.structural_map(function.body, ((tirx.BufferStore, _store),)))
 
 
@@ -67,7 +59,7 @@ def _sign(choice: PrimExpr) -> PrimExpr:
         return choice
     operand = inner.condition.a
     is_positive = tirx.LT(inner.condition.b, operand)
-    numbers = [_constant(item) for item in (choice.true_value, inner.true_value, inner.false_value)]
+    numbers = [constant_of(item) for item in (choice.true_value, inner.true_value, inner.false_value)]
     if numbers != [1, -1, 0] or not tvm_ffi.structural_equal(choice.condition, is_positive):
         return choice
     return _or_itself(operand, choice)
@@ -88,11 +80,5 @@ def _is_number(value: PrimExpr) -> bool:
         return _is_number(value.value)
     if isinstance(value, tirx.Cast):
         return not _is_float(value.value) or _is_number(value.value)
-    number = _constant(value)
+    number = constant_of(value)
     return number is not None and not math.isnan(number)
-
-
-def _constant(value: PrimExpr) -> float | None:
-    """The number that a constant has, or each element of a vector; None for another value."""
-    inner = value.value if isinstance(value, tirx.Broadcast) else value
-    return float(inner.value) if isinstance(inner, tirx.FloatImm) else None

@@ -19,7 +19,7 @@ from autotune.errors import WorkerError
 from autotune.processes.isolate import isolated_at_once
 from autotune.storage.kept_objects import KeptObjects
 from autotune.tvm_backend.compiler_digest import compiler_digest
-from autotune.tvm_backend.kernels.pipeline import pipeline_between, without_entry
+from autotune.tvm_backend.kernels.pipeline import object_pipeline
 from autotune.tvm_backend.kernels.shared_library import compile_object
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
@@ -31,7 +31,6 @@ def kernel_objects(module: IRModule, target: Target, kept: KeptObjects, children
     """Return the object file of each tensor program of a lowered module, by its name.
 
     Args:
-        module: The module.
         target: The target, a CPU.
         kept: Where objects are looked for, and where those that are compiled go.
         children: How many processes compile at the same time; 0 to compile in this one.
@@ -89,7 +88,7 @@ def without_kernels(module: IRModule) -> IRModule:
 
 def linked_pipeline(target: Target) -> str:
     """Return the name under which TVM knows the passes for a module whose kernels are in objects."""
-    return pipeline_between(target, "linked", before=_only_anchor, after=without_entry)
+    return object_pipeline(target, "linked", _only_anchor)
 
 
 def _only_anchor(module: IRModule) -> IRModule:

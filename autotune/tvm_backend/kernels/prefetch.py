@@ -24,8 +24,8 @@ import numpy as np
 from tvm import tirx
 
 from autotune.tvm_backend.kernels.index_values import Index
-from autotune.tvm_backend.programs import over_programs, with_llvm_code
-from autotune.tvm_backend.types import Buffer, IRModule, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.programs import with_body, with_items, with_llvm_code
+from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, Stmt
 
 _FUNCTION = "autotune_prefetch"
 _EFFECT = "nounwind willreturn memory(inaccessiblemem: readwrite)"
@@ -41,22 +41,17 @@ _REPEATED = 2  # how often a line is fetched at most, in as many passes
 _LOOKED_AT = 4096  # iterations of a loop, at most
 
 
-def prefetch_weights(module: IRModule, instruction: str) -> IRModule:
-    """Insert prefetches into the functions of a module.
+def prefetch_weights(function: PrimFunc, instruction: str) -> PrimFunc:
+    """Insert prefetches into a lowered program: its buffers are flat, and its innermost loops are vectors.
 
     Args:
-        module: What the passes of TVM return: its buffers are flat, and its innermost loops are vectors.
+        function: The program.
         instruction: In assembly, what fetches the line of `$0`.
     """
-    code = _ASSEMBLY.format(instruction=instruction)
-    return over_programs(module, lambda function: _prefetching(function, code))
-
-
-def _prefetching(function: PrimFunc, code: str) -> PrimFunc:
     body, _ = _Prefetcher().visit(function.body)
     if body.same_as(function.body):
         return function
-    return with_llvm_code(function, body, code)
+    return with_llvm_code(function, body, _ASSEMBLY.format(instruction=instruction))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,10 +164,10 @@ class _Prefetcher:
             case "SeqStmt":
                 visited = [self.visit(item) for item in statement.seq]
                 streams = _joined(stream for _, streams_of_item in visited for stream in streams_of_item)
-                return _sequence(statement, [item for item, _ in visited]), streams
+                return with_items(statement, [item for item, _ in visited]), streams
             case "AttrStmt":
                 body, streams = self.visit(statement.body)
-                return _with_body(statement, body), streams
+                return with_body(statement, body), streams
             case "For":
                 return self._loop(statement)
             case "BufferStore":
@@ -204,7 +199,7 @@ class _Prefetcher:
             else:
                 left.append(replace(stream, inner=(loop, *stream.inner)))
         self.loops.pop()
-        return _with_body(statement, body), left
+        return with_body(statement, body), left
 
     def _positions(self, stream: _Stream, loop: _Loop) -> list[int]:
         """Return where a stream begins in each iteration of a loop, in elements; in all other loops it is the first."""
@@ -308,23 +303,8 @@ def _begun(statement: Stmt, loop: _Loop | None, first: list[Stmt]) -> Stmt:
     if loop is None:
         return tirx.SeqStmt([*first, statement])
     if _is(statement, "SeqStmt"):
-        return _sequence(statement, [_begun(item, loop, first) for item in statement.seq])
+        return with_items(statement, [_begun(item, loop, first) for item in statement.seq])
     if _is(statement, "For") or _is(statement, "AttrStmt"):
         is_it = _is(statement, "For") and statement.loop_var.same_as(loop.variable)
-        return _with_body(statement, _begun(statement.body, None if is_it else loop, first))
+        return with_body(statement, _begun(statement.body, None if is_it else loop, first))
     return statement
-
-
-def _sequence(statement: Stmt, items: list[Stmt]) -> Stmt:
-    same = all(item.same_as(before) for item, before in zip(items, statement.seq, strict=True))
-    return statement if same else tirx.SeqStmt(items)
-
-
-def _with_body(statement: Stmt, body: Stmt) -> Stmt:
-    """Return a loop or an attribute with another body."""
-    if body.same_as(statement.body):
-        return statement
-    if _is(statement, "AttrStmt"):
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
-    loop = statement.loop_var, statement.min, statement.extent, statement.kind
-    return tirx.For(*loop, body, statement.thread_binding, statement.annotations)

@@ -15,7 +15,7 @@ import tvm
 from tvm import te
 
 from autotune.tvm_backend.intrinsics import bfloat16
-from autotune.tvm_backend.isa.choice import rate, vector_registers
+from autotune.tvm_backend.isa.available import rate, vector_registers
 from autotune.tvm_backend.search.tasks import arguments
 from autotune.tvm_backend.types import IRModule, Schedule, Target, TensorExpr
 
@@ -85,7 +85,6 @@ def relative_rate(program: IRModule, target: Target) -> float:
     Args:
         program: One that `prepare` has made. The types of its arguments say what it multiplies: unsigned bytes or words
             with signed bytes, or the halves that stand for bfloat16.
-        target: The target.
     """
     dtypes = {str(item.dtype) for item in arguments(program)}
     if target.kind.name != "llvm":

@@ -22,7 +22,7 @@ from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.calls import check_calls
-from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.isa.available import vector_registers
 from autotune.tvm_backend.kernels.index_values import block_in
 from autotune.tvm_backend.kernels.vector_runs import run_of
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
@@ -77,8 +77,6 @@ def without_guarded_vectors(record: TuningRecord, workload: Workload, target: Ta
 
     Args:
         record: What `record_to_compile` returned, for a CPU.
-        workload: The workload.
-        target: The target.
     """
     scheduled = record.as_measure_candidate().sch
     loops = {loop for block in _blocks(scheduled, _root(scheduled)) for loop in _vectors(scheduled, block)}

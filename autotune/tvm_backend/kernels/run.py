@@ -170,11 +170,6 @@ class Runner:
         return tvm.get_global_func(FILL)
 
 
-def open_device(kind: str, index: int = 0) -> Device:
-    """Return the TVM device that a target runs on.
-
-    Args:
-        kind: `llvm` for the CPU, or `cuda`.
-        index: The number of the GPU.
-    """
-    return tvm.cuda(index) if kind == "cuda" else tvm.cpu(0)
+def open_device(kind: str) -> Device:
+    """Return the TVM device that a target runs on: `llvm` on the CPU, or `cuda` on the first GPU of this process."""
+    return tvm.cuda(0) if kind == "cuda" else tvm.cpu(0)

@@ -40,7 +40,6 @@ def build_candidate(item: Candidate | Trial, program: IRModule, target: Target, 
     Args:
         item: The candidate, or its trial.
         program: The tensor program of its task.
-        target: The target.
         path: The library to write.
 
     Raises:
@@ -61,7 +60,6 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
 
     Args:
         scheduled: The module of the schedule.
-        target: The target.
         path: The library to write.
 
     Raises:
@@ -123,7 +121,6 @@ def compile_object(name: str, program: PrimFunc, target: Target, path: Path) -> 
 
     Args:
         name: The name of the function.
-        program: The program.
         target: The target, a CPU.
         path: The object file to write.
 
@@ -152,8 +149,6 @@ def lowering(module: IRModule, target: Target, *, checked: bool = True) -> PassC
     the operands, and then TVM refuses the types. So it is left out where there is either.
 
     Args:
-        module: The module.
-        target: The target.
         checked: Whether the kernels check their arguments when they are called.
     """
     functions = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
@@ -171,7 +166,6 @@ def linking(target: Target, *, pool: bool = True, objects: Sequence[str] = ()) -
     """Return a function that links object files of a target to a shared library.
 
     Args:
-        target: The target.
         pool: Whether a library for the CPUs of this machine brings our thread pool along. All others run on that of
             TVM's runtime, which `autotune.tvm_backend.kernels.run_board` configures on boards.
         objects: Other object files that belong to the library.

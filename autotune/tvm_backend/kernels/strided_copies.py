@@ -16,20 +16,15 @@ from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.s_tir import Schedule
 
-from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import IRModule, Loop, LoopRV, PrimExpr, PrimFunc
+from autotune.tvm_backend.types import Loop, LoopRV, PrimExpr, PrimFunc
 
 _ASYNCHRONOUS = "software_pipeline_async_stages"
 _ROOT = "root"
 _MAIN = "main"
 
 
-def copy_columns_singly(module: IRModule) -> IRModule:
-    """Return a scheduled module without vectors of numbers that lie apart, where copies may be asynchronous."""
-    return over_programs(module, _rewritten)
-
-
-def _rewritten(function: PrimFunc) -> PrimFunc:
+def copy_columns_singly(function: PrimFunc) -> PrimFunc:
+    """Return a scheduled program without vectors of numbers that lie apart, where copies may be asynchronous."""
     if _ASYNCHRONOUS not in str(function):
         return function
     schedule = Schedule(tvm.IRModule({_MAIN: function}), debug_mask="none")

@@ -11,26 +11,18 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from autotune.tvm_backend.programs import over_programs
-from autotune.tvm_backend.types import Call, Expr, IRModule, PrimFunc, Stmt, Var
+from autotune.tvm_backend.types import Call, Expr, PrimFunc, Stmt, Var
 
 _GET = "tirx.tvm_struct_get"
 _DATA = 1  # the number of this field of a DLTensor in `tirx.builtin`
 _BYTE_OFFSET = 8
 
 
-def add_offsets(module: IRModule) -> IRModule:
-    """Let the tensors of kernels begin where their `byte_offset` says, instead of a check that it is zero.
+def add_offsets(function: PrimFunc) -> PrimFunc:
+    """Let the tensors of a lowered kernel begin where their `byte_offset` says, instead of a check that it is zero.
 
     It has to be a multiple of the alignment of the tensor. A buffer with an `elem_offset` stays as it is.
-
-    Args:
-        module: What TVM's passes for lowering return.
     """
-    return over_programs(module, _with_offsets)
-
-
-def _with_offsets(function: PrimFunc) -> PrimFunc:
     tensors = set[Var]()
 
     def note(check: Stmt) -> None:

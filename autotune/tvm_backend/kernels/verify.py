@@ -140,10 +140,6 @@ def _in_tf32(floats: Array) -> Array:
 def save(path: Path, reference: Reference) -> None:
     """Write a reference to a file, which appears whole.
 
-    Args:
-        path: The file.
-        reference: The reference.
-
     Raises:
         DiskProblem: The file cannot be written.
     """
@@ -280,10 +276,6 @@ class _GuardedOnDevice(_Tensor):
         self.tensor = _without_offset(self._raw._create_view(array.shape, str(array.dtype), _GUARD_BYTES))
         areas = (0, _GUARD_BYTES + array.nbytes)
         self._areas = [self._raw._create_view((_GUARD_BYTES,), "uint8", start) for start in areas]
-
-    def fill(self, array: Array) -> None:
-        """Write the values of the tensor."""
-        self.tensor.copyfrom(array)
 
     def overwritten(self) -> bool:
         """Return whether a guard area was changed."""

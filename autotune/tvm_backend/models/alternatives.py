@@ -64,7 +64,6 @@ def explore(prepare_by: Callable[[Plan], IRModule], given: Plan, target: Target,
     Args:
         prepare_by: Prepares the network by a plan.
         given: What the user has decided, which stays.
-        target: The target.
         most: How many tasks there may be besides those of the given plan: those that promise most.
 
     Raises:

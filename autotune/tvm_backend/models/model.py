@@ -211,7 +211,6 @@ def as_model_error(path: Path, what: str) -> Iterator[None]:
     """Turn what a malformed model makes this code, its package and TVM raise into an error about the file.
 
     Args:
-        path: The file.
         what: What is wrong with it, such as `cannot be imported`.
     """
     try:

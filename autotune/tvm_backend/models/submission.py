@@ -21,13 +21,13 @@ from autotune.storage.model_digest import ModelDigest, digest_of
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.expressions import constant_bytes
-from autotune.tvm_backend.isa.choice import computes_bfloat16
+from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.sources import Source, Stamp, open_source, stamp_of
-from autotune.tvm_backend.operators.packed_weights import has_packed_products
+from autotune.tvm_backend.operators.few_bit_product import has_packed_products
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
 from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc

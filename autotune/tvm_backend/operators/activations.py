@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.operators.packed_weights import PackedForm, code_at
+from autotune.tvm_backend.operators.few_bit_product import PackedForm, code_at
 from autotune.tvm_backend.programs import OPAQUE
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 

@@ -18,14 +18,14 @@ from tvm import te, tirx
 from tvm.script import tirx as T
 
 from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
-from autotune.tvm_backend.intrinsics.schedules import (
+from autotune.tvm_backend.intrinsics.tile_schedules import (
     BFLOAT16_DEPTHWISE,
     INTRINSIC,
     LEFT_ALONE,
     OUT,
     PAD,
 )
-from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.available import Instructions
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import images
 from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping, padded

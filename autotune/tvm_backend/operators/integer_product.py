@@ -14,13 +14,13 @@ from typing import ClassVar
 
 from tvm import te, tirx
 
-from autotune.tvm_backend.intrinsics.schedules import (
+from autotune.tvm_backend.intrinsics.tile_schedules import (
     DEPTHWISE_BLOCK,
     INTRINSIC,
     LEFT_ALONE,
     OUT,
 )
-from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.available import Instructions
 from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, padded
 from autotune.tvm_backend.operators.convolution import Window

@@ -14,16 +14,16 @@ from tvm import relax
 
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape, values_of
 from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, rounded
-from autotune.tvm_backend.isa.choice import dot_instructions
+from autotune.tvm_backend.isa.available import dot_instructions
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.chunked_product import Grouping
-from autotune.tvm_backend.operators.chunked_weights import by_group, filled, in_words, taps_in_words
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, Bfloat16Graph
 from autotune.tvm_backend.packing.encodings import Forms, Result, Shape
 from autotune.tvm_backend.packing.inlining import ProductNode
+from autotune.tvm_backend.packing.weights import by_group, filled, in_words, taps_in_words
 from autotune.tvm_backend.types import Call, Expr, TensorExpr, Var
 
 Array = npt.NDArray[Any]

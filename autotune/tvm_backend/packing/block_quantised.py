@@ -1,7 +1,7 @@
 """Products of floats with a constant matrix of few bits, which stays packed.
 
 The elements of a column are quantised in blocks, each with a scale and a zero point:
-number = (element - zero) * scale. `operators/packed_weights.py` has the product, which is a tuning task.
+number = (element - zero) * scale. `operators/few_bit_product.py` has the product, which is a tuning task.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import op_name, static_shape
-from autotune.tvm_backend.intrinsics.packed_dots import WORD
+from autotune.tvm_backend.intrinsics.few_bit_dots import WORD
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.activations import Blocked, blocks_kernel
-from autotune.tvm_backend.operators.chunked_weights import filled
 from autotune.tvm_backend.operators.element_types import LEVELS
-from autotune.tvm_backend.operators.packed_weights import KERNEL, PackedForm, PackedRows, pack, packed_product
+from autotune.tvm_backend.operators.few_bit_product import KERNEL, PackedForm, PackedRows, pack, packed_product
 from autotune.tvm_backend.packing.integer_graph import IntegerGraph
+from autotune.tvm_backend.packing.weights import filled
 from autotune.tvm_backend.types import Call, Expr
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from tvm import relax
 from autotune.options import Activations
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.permutations import axes_of
-from autotune.tvm_backend.isa.choice import byte_table
+from autotune.tvm_backend.isa.available import byte_table
 from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.dynamic_quantisation import dynamic_kernel

@@ -10,7 +10,7 @@ from tvm import relax
 from autotune.tvm_backend.expressions import op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.intrinsics.dots import channel_at
-from autotune.tvm_backend.isa.choice import best_dot
+from autotune.tvm_backend.isa.available import best_dot
 from autotune.tvm_backend.isa.values import WORD, Dot
 from autotune.tvm_backend.operators.recurrent.kernel import recurrent_kernel
 from autotune.tvm_backend.operators.recurrent.layer import LAYER, WEIGHTS, RecurrentLayer

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.intrinsics.tiles import register_named
+from autotune.tvm_backend.intrinsics.tile_kernels import register_named
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 from autotune.tvm_backend.search.gpu_sketches import QUIET, gpu_generator
 from autotune.tvm_backend.types import (
@@ -45,14 +45,15 @@ _QUIET.setLevel(logging.CRITICAL)
 
 
 def tune_context(
-    program: IRModule, target: Target, *, strategy: ms.SearchStrategy | None = None, seed: int = 1, threads: int = 1
+    program: IRModule, target: Target, *, strategy: ms.SearchStrategy | None = None, seed: int = 1
 ) -> TuneContext:
-    """Make a TuneContext with MetaSchedule's default rules for the target. It takes about 3 ms.
+    """Make a TuneContext with MetaSchedule's default rules for the target, on one thread, so that results are repeated.
+
+    It takes about 3 ms.
 
     Args:
         strategy: TVM's search strategy, where the context is to search.
         seed: Of the random state.
-        threads: Of the search. With more than one, results are not reproducible.
     """
     make = partial(
         ms.TuneContext,
@@ -60,7 +61,7 @@ def tune_context(
         target=target,
         search_strategy=strategy,
         rand_state=seed,
-        num_threads=threads,
+        num_threads=1,
         logger=_QUIET,
     )
     context = make(space_generator="post-order-apply")

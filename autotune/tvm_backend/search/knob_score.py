@@ -39,8 +39,6 @@ class KnobScore:
     With an estimate they predict the logarithm of its error, and so know something of what is like no trial.
 
     Args:
-        space: The space.
-        trials: The trials.
         estimate: An estimate of the throughput.
     """
 

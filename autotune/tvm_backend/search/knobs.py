@@ -170,15 +170,14 @@ class Knobs:
         try:
             Trace(sketch.instructions, decisions).apply_to_schedule(schedule, True)
             schedule.enter_postproc()
-            valid = all(accepts(schedule) for accepts in self._postprocessors)
+            if not all(accepts(schedule) for accepts in self._postprocessors):
+                return None
         except Exception:  # TVM raises many types; each means that the schedule is invalid
             return None
-        resulting = self._resulting(configuration[0], schedule.trace) if valid else None
+        made = schedule.trace
+        decided = [made.get_decision(item) for item in made.insts if str(item.kind.name).startswith("Sample")]
+        resulting = self._configuration(configuration[0], decided)
         return None if resulting is None else Applied(resulting, schedule)
-
-    def _resulting(self, sketch: int, trace: Trace) -> Configuration | None:
-        decided = [trace.get_decision(item) for item in trace.insts if str(item.kind.name).startswith("Sample")]
-        return self._configuration(sketch, decided)
 
     def _configuration(self, sketch: int, decisions: Sequence[Decision]) -> Configuration | None:
         configuration = [0] * len(self.space.knobs)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.isa.available import vector_registers
 from autotune.tvm_backend.search.design_space import before_postprocessing, sampled
 from autotune.tvm_backend.search.split_reduction import extents_of_product
 from autotune.tvm_backend.search.tiled_block import Einsum, Numbers, TiledSketch
@@ -147,9 +147,6 @@ class NestFeatures:
             self._einsums[key] = einsum
         return key in self._einsums and sketch.tiles_all(self._einsums[key]) and len(sketch.structure) <= LEVELS
 
-    def _einsum(self, sketch: TiledSketch) -> Einsum:
-        return self._einsums[sketch.block, sketch.split]
-
     def of_traces(self, traces: Sequence[PlainTrace]) -> list[Rows | None]:
         """Return the features of traces in JSON form, each [1, WIDTH], in order.
 
@@ -192,7 +189,7 @@ class NestFeatures:
 
     def nests(self, sketch: TiledSketch, decisions: Sequence[Numbers]) -> TiledNests:
         """Return the loop nests of n candidates of a sketch, from decisions as in `rows`."""
-        einsum = self._einsum(sketch)
+        einsum = self._einsums[sketch.block, sketch.split]
         spatial = np.stack([decisions[sketch.tiles[loop]] for loop in einsum.spatial], axis=1)
         if einsum.reduction:
             reduction = np.stack([decisions[sketch.tiles[loop]] for loop in einsum.reduction], axis=1)

@@ -116,7 +116,7 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
     chip = limits.chip
     occupancy = Occupancy.of(nests, limits)
     work = nests.einsum.extents.prod()
-    steps = _steps(nests)
+    steps = np.asarray(nests.sizes[_STEPS].prod(axis=1))
     at_once = np.clip(np.ceil(occupancy.blocks / chip.count), 1, np.maximum(1, occupancy.together))
     mine = work / (occupancy.blocks * occupancy.threads * steps)  # multiply-adds of a thread in a step
     cycles_each = _WARP * chip.schedulers / chip.multiply_adds  # of a scheduler for those of a warp
@@ -129,10 +129,6 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
     rounds = np.ceil(occupancy.blocks / (chip.count * at_once))
     speed = work / (chip.count * chip.multiply_adds) / (_START + rounds * steps * step)
     return np.asarray(np.where(occupancy.together >= 1, speed, HOPELESS))
-
-
-def _steps(nests: TiledNests) -> Numbers:
-    return np.asarray(nests.sizes[_STEPS].prod(axis=1))
 
 
 def _results(nests: TiledNests) -> Numbers:

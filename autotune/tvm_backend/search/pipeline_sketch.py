@@ -89,7 +89,7 @@ def _tile(schedule: Schedule, block: BlockRV, elements: Elements) -> bool:
     last = _follow(schedule, block, write_back)
     results = _matrix(schedule.get(block), roles)
     schedule.transform_layout(block, ("write", 0), results)
-    schedule.transform_block_layout(block, _loops(schedule.get(block), roles))
+    schedule.transform_block_layout(block, _fused(list(schedule.get(block).iter_vars), roles))
     stored = _collected(schedule, last, results) if last is not None else write_back
     schedule.transform_block_layout(stored, results)
     if product_of(schedule.get(block)) is None:
@@ -152,10 +152,6 @@ def _matrix(block: Block, roles: Sequence[Role]) -> IndexMap:
     """The map of the indices of results to those of matrices."""
     kept = [index for index, role in enumerate(roles) if role != "term"]
     return _fused([block.iter_vars[index] for index in kept], [roles[index] for index in kept])
-
-
-def _loops(block: Block, roles: Sequence[Role]) -> IndexMap:
-    return _fused(list(block.iter_vars), roles)
 
 
 def _fused(axes: list[object], roles: Sequence[Role]) -> IndexMap:

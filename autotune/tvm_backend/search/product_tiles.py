@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from autotune.strategies.space import Configuration
-from autotune.tvm_backend.isa.choice import vector_registers
+from autotune.tvm_backend.isa.available import vector_registers
 from autotune.tvm_backend.operators.packed_product import PACKED_PRODUCT
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tiled_block import Einsum, TiledSketch

@@ -16,8 +16,8 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.strategies.samplers import Adaptive, Sampler
 from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
 from autotune.strategies.strategy import Strategy
-from autotune.tvm_backend.intrinsics import packed_schedule
-from autotune.tvm_backend.intrinsics.schedules import default_schedule
+from autotune.tvm_backend.intrinsics import few_bit_schedules
+from autotune.tvm_backend.intrinsics.tile_schedules import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.design_space import to_candidate, tuning_record
@@ -242,7 +242,7 @@ def _measure_candidate(schedule: Schedule) -> MeasureCandidate:
 
 def by_hand(program: IRModule) -> Candidate | None:
     """Return the candidate that is known to be good untuned, for an integer product or one of packed weights."""
-    return _candidate_of(default_schedule(program) or packed_schedule.default_schedule(program))
+    return _candidate_of(default_schedule(program) or few_bit_schedules.default_schedule(program))
 
 
 def by_rule(program: IRModule) -> Candidate | None:

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from autotune.strategies.space import Floats, Indices, Knob
+from autotune.strategies.space import Floats, Indices
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs
@@ -38,7 +37,8 @@ class NestScore:
     """
 
     def __init__(self, knobs: Knobs, judges: Sequence[Judge]) -> None:
-        self._values = [_decisions(knob) for knob in knobs.space.knobs]
+        # As decisions of TVM's instructions: [values] or [values, factors].
+        self._values = [np.array(knob.values, dtype=np.float64) for knob in knobs.space.knobs]
         places = [places for _, places in knobs.sketches()]
         self._sketches = list(zip(judges, places, strict=True))
 
@@ -102,8 +102,3 @@ def _tiles_on_tensor_cores(extents: tuple[int, int], instructions: Sequence[Plai
     """Those of MetaSchedule's own sketches, which GPUs before `sm_80` have."""
     sketch = TensorSketch.read(instructions)
     return None if sketch is None else lambda decisions: TensorNests.of(sketch, decisions, extents)
-
-
-def _decisions(knob: Knob) -> npt.NDArray[np.float64]:
-    """Return the values of a knob as decisions of TVM's instruction, [values] or [values, factors]."""
-    return np.array(knob.values, dtype=np.float64)

@@ -23,20 +23,13 @@ def postprocessors(program: IRModule, target: Target) -> list[Callable[[Schedule
     usual = list(tune_context(program, target).space_generator.postprocs or [])
     if target.kind.name != "cuda":
         return [item.apply for item in usual]
-    wide = _verification(program, _with_limit(target, max_shared_default(target)))
+    larger = tvm.target.Target({**target.export(), _LIMIT: max_shared_default(target)})
+    wide = next(item for item in tune_context(program, larger).space_generator.postprocs if _verifies(item))
     return [_either(item, wide) if _verifies(item) else item.apply for item in usual]
-
-
-def _verification(program: IRModule, target: Target) -> Postprocessor:
-    return next(item for item in tune_context(program, target).space_generator.postprocs if _verifies(item))
 
 
 def _verifies(postprocessor: Postprocessor) -> bool:
     return isinstance(postprocessor, VerifyGPUCode)
-
-
-def _with_limit(target: Target, most: int) -> Target:
-    return tvm.target.Target({**target.export(), _LIMIT: most})
 
 
 def _either(declared: Postprocessor, given: Postprocessor) -> Callable[[Schedule], bool]:

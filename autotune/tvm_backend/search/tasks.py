@@ -66,7 +66,12 @@ def extract(prepared: IRModule, target: Target) -> dict[str, Program]:
     extracted = ms.relax_integration.extract_tasks(prepared, target)
     places = constant_places(prepared)
     programs = [
-        Program(_short(str(item.task_name)), item.dispatched[0], int(item.weight), places.get(str(item.task_name), ()))
+        Program(
+            str(item.task_name).removeprefix("fused_"),
+            item.dispatched[0],
+            int(item.weight),
+            places.get(str(item.task_name), ()),
+        )
         for item in extracted
     ]
     return {task_hash(item.program): item for item in programs if not _scheduled(item.program)}
@@ -154,10 +159,6 @@ def gflop(program: IRModule) -> float:
         return 0.0
 
 
-def _short(name: str) -> str:
-    return name[len("fused_") :] if name.startswith("fused_") else name
-
-
 def program_hash(program: IRModule) -> str:
     """Return the structural hash of a tensor program, 16 hexadecimal digits. It is the same in every process."""
     return _digits(int(structural_hash(program)))
@@ -190,11 +191,8 @@ def space_size(program: IRModule, target: Target) -> int:
     Returns:
         0 where TVM finds no schedule at all, 1 where there is nothing to decide.
     """
-    return sum(math.prod(_value_counts(schedule.trace)) for schedule in design_space(program, target))
-
-
-def _value_counts(trace: Trace) -> list[int]:
-    return [_value_count(trace, instruction) for instruction in trace.insts]
+    traces = (schedule.trace for schedule in design_space(program, target))
+    return sum(math.prod(_value_count(trace, instruction) for instruction in trace.insts) for trace in traces)
 
 
 def _value_count(trace: Trace, instruction: Instruction) -> int:

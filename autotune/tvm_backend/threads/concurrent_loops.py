@@ -14,9 +14,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, renew_defs
 
-from autotune.tvm_backend.programs import over_programs, replaced
+from autotune.tvm_backend.programs import replaced
 from autotune.tvm_backend.threads.extents import MAX_THREADS
-from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.types import Loop, PrimExpr, PrimFunc, Stmt
 
 # The attribute of a joined kernel with those that it consists of: the name of each, and how many arguments it has.
 JOINED = "autotune_joined"
@@ -75,16 +75,8 @@ def _loop(body: Stmt, count: int) -> Loop | None:
     return tirx.For(once, zero, one, tirx.ForKind.PARALLEL, body, None, pieces)
 
 
-def join_loops(module: IRModule) -> IRModule:
-    """Make one loop of those that `joined` has put one after another.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _with_one_loop)
-
-
-def _with_one_loop(function: PrimFunc) -> PrimFunc:
+def join_loops(function: PrimFunc) -> PrimFunc:
+    """Make one loop of those that `joined` has put one after another in a program, when it is lowered."""
     if JOINED not in (function.attrs or {}):
         return function
     return function.with_body(tvm_ffi.structural_map(function.body, ((tirx.SeqStmt, _sequence),)))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from autotune.tvm_backend.programs import over_programs, with_llvm_code
-from autotune.tvm_backend.types import IRModule, Loop, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.programs import with_body, with_items, with_llvm_code
+from autotune.tvm_backend.types import PrimExpr, PrimFunc, Stmt
 
 # The attribute of a tensor program that runs on fewer threads than there are.
 MAX_THREADS = "autotune_threads"
@@ -30,16 +30,8 @@ define void @{_ANNOUNCE_LIMITED}(i32 %extent, i32 %threads) alwaysinline {{
 """
 
 
-def announce_extents(module: IRModule) -> IRModule:
-    """Insert a call in front of each parallel loop that passes its number of iterations to the pool.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _announcing)
-
-
-def _announcing(function: PrimFunc) -> PrimFunc:
+def announce_extents(function: PrimFunc) -> PrimFunc:
+    """Insert a call before each parallel loop of a lowered program that passes its number of iterations to the pool."""
     threads = (function.attrs or {}).get(MAX_THREADS)
     body = _visit(function.body, [] if threads is None else [tirx.IntImm("int32", int(threads))])
     if body.same_as(function.body):
@@ -50,26 +42,11 @@ def _announcing(function: PrimFunc) -> PrimFunc:
 def _visit(statement: Stmt, limit: list[PrimExpr]) -> Stmt:
     match type(statement).__name__:
         case "SeqStmt":
-            items = [_visit(item, limit) for item in statement.seq]
-            same = all(item.same_as(before) for item, before in zip(items, statement.seq, strict=True))
-            return statement if same else tirx.SeqStmt(items)
-        case "AttrStmt":
-            body = _visit(statement.body, limit)
-            if body.same_as(statement.body):
-                return statement
-            return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, body)
-        case "For":
-            return _loop(statement, limit)
+            return with_items(statement, [_visit(item, limit) for item in statement.seq])
+        case "For" if statement.kind == tirx.ForKind.PARALLEL:  # to the compiler, loops in it are serial in any case
+            announce = _ANNOUNCE_LIMITED if limit else _ANNOUNCE
+            call = tirx.call_extern("void", announce, statement.extent.astype("int32"), *limit)
+            return tirx.SeqStmt([tirx.Evaluate(call), statement])
+        case "AttrStmt" | "For":
+            return with_body(statement, _visit(statement.body, limit))
     return statement
-
-
-def _loop(loop: Loop, limit: list[PrimExpr]) -> Stmt:
-    if loop.kind == tirx.ForKind.PARALLEL:  # loops in it are serial to the compiler, whatever they say
-        announce = _ANNOUNCE_LIMITED if limit else _ANNOUNCE
-        call = tirx.call_extern("void", announce, loop.extent.astype("int32"), *limit)
-        return tirx.SeqStmt([tirx.Evaluate(call), loop])
-    body = _visit(loop.body, limit)
-    if body.same_as(loop.body):
-        return loop
-    head = loop.loop_var, loop.min, loop.extent, loop.kind
-    return tirx.For(*head, body, loop.thread_binding, loop.annotations)

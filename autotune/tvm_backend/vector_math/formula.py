@@ -88,3 +88,9 @@ class Formula:
 
     def _number(self, value: PrimExpr) -> PrimExpr:
         return self.const(value) if isinstance(value, float) else value
+
+
+def constant_of(value: PrimExpr) -> float | None:
+    """Return the number that a constant has, or each element of a vector; None for another value."""
+    inner = value.value if isinstance(value, tirx.Broadcast) else value
+    return float(inner.value) if isinstance(inner, tirx.FloatImm) else None

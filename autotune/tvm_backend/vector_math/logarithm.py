@@ -10,7 +10,7 @@ from tvm import tirx
 
 from autotune.tvm_backend.types import PrimExpr
 from autotune.tvm_backend.vector_math.exponential import LN_2, LN_2_HIGH, LN_2_LOW, LOG2_E
-from autotune.tvm_backend.vector_math.formula import Formula
+from autotune.tvm_backend.vector_math.formula import Formula, constant_of
 
 _LOG10_E = 0.4342944819032518
 _LOG10_2_HIGH = 0.301025390625
@@ -149,7 +149,7 @@ def power(f: Formula, x: PrimExpr, y: PrimExpr) -> PrimExpr:
     It is within 1 ulp; within 2 ulp for a constant exponent of `_BY_PRODUCTS`, which costs a few multiplications or a
     square root.
     """
-    constant = _constant(y)
+    constant = constant_of(y)
     if constant is not None and constant in _BY_PRODUCTS:
         return _by_products(f, x, constant)
     y = f.let(y)
@@ -221,8 +221,3 @@ def _by_products(f: Formula, x: PrimExpr, exponent: float) -> PrimExpr:
     else:
         result = {1.0: x, 2.0: x * x, 3.0: x * x * x}[size]
     return result if exponent > 0 else f.const(1.0) / result
-
-
-def _constant(y: PrimExpr) -> float | None:
-    value = y.value if isinstance(y, tirx.Broadcast) else y
-    return float(value.value) if isinstance(value, tirx.FloatImm) else None

@@ -126,10 +126,7 @@ def _reduced(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     small = f.let(f.select(f.bits(bits, "float32") < _SMALL, 1.0, 0.0))
     rest = f.select(bits < 0x7F800000, turned, x - x)
     zero = f.const(0, "int32")
-    return (
-        f.let(f.select(small > 0.5, zero, (quadrant ^ negative) - negative)),
-        f.let(f.select(small > 0.5, x, rest)),
-    )
+    return (f.let(f.select(small > 0.5, zero, (quadrant ^ negative) - negative)), f.let(f.select(small > 0.5, x, rest)))
 
 
 def _turns(f: Formula, bits: PrimExpr) -> PrimExpr:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import user_key
-from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
+from autotune.storage.tuning_log import TuningLog
+from autotune.workers.cluster.exchange import Logs, NodeCopy, merge, merge_trials
 from autotune.workers.cluster.host import Found, StageOrder
 from autotune.workers.cluster.link import (
     Ended,
@@ -84,7 +85,6 @@ class _Handed:
     request: RunStage
     files: StageFiles
     node: _Node
-    started_at: float
     sent: int = 0
     received: int = 0
 
@@ -100,7 +100,7 @@ class Bridge:
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _stages: dict[int, _Handed] = field(default_factory=dict)
     _events: queue.SimpleQueue[Event | list[RayNode]] = field(default_factory=queue.SimpleQueue)
-    _logs: LogReader = field(default_factory=LogReader)
+    _logs: Logs = field(default_factory=lambda: cache(TuningLog))
     _late: dict[tuple[Link, int], StageFiles] = field(default_factory=dict)
     _pace: Pace = field(default_factory=Pace)
     _listed_at: float = 0.0
@@ -170,7 +170,7 @@ class Bridge:
         except (AutotuneError, OSError) as error:
             blocked = isinstance(error, DiskProblem) and error.passing
             return self._report(StageReport(request.id, "blocked" if blocked else "failed", reason=str(error)))
-        self._stages[request.id] = _Handed(request, files, node, time.monotonic(), len(parcel))
+        self._stages[request.id] = _Handed(request, files, node, len(parcel))
         measured_on = devices.of_job(spec, self._config).kind_of_nodes(self.workspace, spec)
         order = node.place.local(request, measured_on, self._config)
         node.link.send(StageOrder(spec.target_kind, order, spec, bool(request.resources), parcel))

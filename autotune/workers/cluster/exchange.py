@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from autotune.workers.cluster.parcel import Parcel, StageFiles
 
 # Identifies the content of a file: its length and its CRC-32.
 Content = tuple[int, int]
+# The tuning log at a path. The same one each time, so that it is read only as far as it has grown.
+Logs = Callable[[Path], TuningLog]
 _LIBRARY = ".so"
 
 
@@ -27,23 +29,12 @@ def content_of(data: bytes) -> Content:
     return len(data), zlib.crc32(data)
 
 
-class LogReader:
-    """The tuning logs of a workspace, each read only as far as it has grown."""
-
-    def __init__(self) -> None:
-        self._logs: dict[Path, TuningLog] = {}
-
-    def of(self, path: Path) -> TuningLog:
-        """Return the log at a path."""
-        return self._logs.setdefault(path, TuningLog(path))
-
-
 @dataclass
 class NodeCopy:
     """What one node has of the workspace's files, as far as they were sent or came from there."""
 
     workspace: Workspace
-    logs: LogReader
+    logs: Logs
     _files: dict[str, Content] = field(default_factory=dict)
     _stamps: dict[str, tuple[int, int]] = field(default_factory=dict)
     _trials: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -107,7 +98,7 @@ class NodeCopy:
 
     def _new_trials(self, log: Path) -> tuple[Trial, ...]:
         has = self._trials[self._name(log)]
-        new = tuple(trial for trial in self.logs.of(log).trials() if trial.hash not in has)
+        new = tuple(trial for trial in self.logs(log).trials() if trial.hash not in has)
         has.update(trial.hash for trial in new)
         return new
 
@@ -137,7 +128,7 @@ def _entry_name(entry: Quarantined) -> tuple[str, str]:
     return entry.hash, str(entry.target)
 
 
-def merge(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
+def merge(stage: StageFiles, parcel: Parcel, logs: Logs) -> None:
     """Write all of it. May be called again after an error.
 
     The stage files come last: they commit what the stage did.
@@ -159,14 +150,14 @@ def merge(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
             _remove(stage.workspace.root / name)
 
 
-def merge_trials(stage: StageFiles, parcel: Parcel, logs: LogReader) -> None:
+def merge_trials(stage: StageFiles, parcel: Parcel, logs: Logs) -> None:
     """Append the trials whose candidates are not in the log yet.
 
     Raises:
         DiskProblem: They could not be written.
     """
     for trials in parcel.trials.values():
-        logs.of(stage.log).add(trials)
+        logs(stage.log).add(trials)
 
 
 def _publish(path: Path, data: bytes) -> None:

@@ -37,7 +37,6 @@ class NodeFacts:
         cpus: The numbers of the CPUs that it lends, as the node counts them.
         measure_cpus: Those of them that are kept for measurements.
         cpu: The model of its CPUs.
-        gpus: Its GPUs.
     """
 
     cpus: tuple[int, ...]

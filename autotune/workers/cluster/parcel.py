@@ -11,6 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -161,7 +162,7 @@ class Scratch:
 
     workspace: Workspace
     lock: Lease
-    _logs: dict[Path, TuningLog] = field(default_factory=dict)
+    _log: Callable[[Path], TuningLog] = field(default_factory=lambda: cache(TuningLog))
     _told: dict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
     _told_quarantined: int = 0
 
@@ -195,7 +196,7 @@ class Scratch:
             Quarantine(self.workspace.quarantine).add(parcel.quarantined)
         for features in stage.log.parent.glob("*.npz"):  # a task counts as known by its log
             with contextlib.suppress(FileExistsError):
-                _log_of(features).records.open("x").close()
+                features.with_name(features.name.split(".")[0] + ".jsonl").open("x").close()
         for folder in orphaned_artifacts(stage.job):
             discard_tree(folder)
 
@@ -224,9 +225,6 @@ class Scratch:
         self._told_quarantined = len(entries)
         return tuple(new)
 
-    def _log(self, path: Path) -> TuningLog:
-        return self._logs.setdefault(path, TuningLog(path))
-
     def _name(self, path: Path) -> str:
         return path.relative_to(self.workspace.root).as_posix()
 
@@ -245,10 +243,6 @@ def _write(path: Path, data: bytes) -> None:
     temporary = path.with_name(temporary_name())
     temporary.write_bytes(data)
     os.replace(temporary, path)
-
-
-def _log_of(derived: Path) -> TaskLogPaths:
-    return TaskLogPaths(derived.with_name(derived.name.split(".")[0] + ".jsonl"))
 
 
 def _delete_abandoned() -> None:

@@ -50,7 +50,6 @@ class ClusterRunner(StageRunner):
             ):
                 raise ConfigError(f"[devices.{name}] trials: on a cluster the file must be in the workspace")
         self._workspace = workspace
-        self._config = config
         self._bridge: subprocess.Popen[bytes] | None = None
         self._answers: MessageReader | None = None
         self._handed: set[int] = set()

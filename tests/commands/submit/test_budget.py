@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.commands.submit.publish import trials_of
-from autotune.commands.submit.words import parse_trials
+from autotune.commands.submit.words import number_or_auto
 from autotune.errors import BadInput
 from autotune.options import AUTO, TuningOptions
 from autotune.storage.formats import TaskSpec
@@ -19,13 +19,13 @@ TASKS = (
 
 @pytest.mark.parametrize(("text", "trials"), [("0", 0), ("640", 640), ("auto", "auto")])
 def test_a_number_or_auto(text: str, trials: object) -> None:
-    assert parse_trials(text) == trials
+    assert number_or_auto(text, "--trials", "a number of trials") == trials
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", " 7", "٣", "1234567890"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="give a number of trials, or auto"):
-        parse_trials(text)
+        number_or_auto(text, "--trials", "a number of trials")
 
 
 def test_a_number_is_kept_to_and_without_one_it_follows_from_the_tasks_that_can_be_tuned() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.tvm_backend.isa import SETS
-from autotune.tvm_backend.isa.choice import dot_named
+from autotune.tvm_backend.isa.available import dot_named
 from autotune.tvm_backend.isa.values import Dot
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from autotune.tvm_backend.isa.aarch64 import MatrixProduct
-from autotune.tvm_backend.isa.choice import computes_bfloat16, dot_instructions, rate
+from autotune.tvm_backend.isa.available import computes_bfloat16, dot_instructions, rate
 from tests.tvm_backend.isa.emulated import mnemonics, needs_tools, relative_error
 from tests.tvm_backend.packing.test_integer_network import classifier
 

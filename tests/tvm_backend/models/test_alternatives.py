@@ -91,8 +91,8 @@ def test_a_choice_is_a_plan_that_makes_just_its_kernels(
     times = {task.spec.hash: draw.uniform(5, 15) for task in explored.tasks if task.spec.tunable}
     chosen = choose(explored.alternatives, times)
     assert chosen is not None
-    wanted = [explored.alternatives.kernels[number].task for number in chosen.kernels]
-    made = task_weights(by_plan(plan_of(explored.alternatives, chosen.kernels)), target)
+    wanted = [explored.alternatives.kernels[number].task for number in chosen]
+    made = task_weights(by_plan(plan_of(explored.alternatives, chosen)), target)
     assert made == {task: wanted.count(task) for task in wanted if task}
 
 

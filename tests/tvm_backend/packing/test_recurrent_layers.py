@@ -50,7 +50,7 @@ def test_a_layer_on_8_bit_weights_uses_the_products_of_the_cpu(tmp_path, cpu, in
     import tvm
     from onnxruntime.quantization import quantize_dynamic
 
-    from autotune.tvm_backend.isa.choice import vector_registers
+    from autotune.tvm_backend.isa.available import vector_registers
     from autotune.tvm_backend.models.onnx.importer import import_graph
     from autotune.tvm_backend.packing.recurrent_layers import pack_recurrent_layers
 

@@ -57,9 +57,9 @@ def parallel_loops(program: Any) -> list[int]:
         s_tir.transform.LowerOpaqueBlock(),
     ]
     module = tvm.IRModule({"main": program.with_attr("global_symbol", "main")})
-    lowered = join_loops(tvm.transform.Sequential(passes)(module))
+    lowered = join_loops(tvm.transform.Sequential(passes)(module)["main"])
     loops = list[Any]()
-    tvm_ffi.structural_walk(lowered["main"].body, ((tirx.For, loops.append),))
+    tvm_ffi.structural_walk(lowered.body, ((tirx.For, loops.append),))
     return [int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.PARALLEL]
 
 

@@ -23,7 +23,7 @@ def program(kind: Any) -> Any:
 
 
 def text(module: Any) -> str:
-    return announce_extents(module)["main"].script()
+    return announce_extents(module["main"]).script()
 
 
 def test_a_parallel_loop_is_announced_before_it_begins() -> None:
@@ -34,7 +34,7 @@ def test_a_parallel_loop_is_announced_before_it_begins() -> None:
 @pytest.mark.parametrize("kind", [T.serial, T.unroll, T.vectorized])
 def test_a_program_without_parallel_loops_stays_as_it_is(kind: Any) -> None:
     module = program(kind)
-    assert announce_extents(module)["main"].same_as(module["main"])
+    assert announce_extents(module["main"]).same_as(module["main"])
 
 
 def test_a_parallel_loop_in_a_serial_one_is_announced_each_time() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -17,7 +18,7 @@ from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.quarantine import Quarantine, Quarantined
 from autotune.storage.tuning_log import TuningLog
-from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge, merge_trials
+from autotune.workers.cluster.exchange import NodeCopy, merge, merge_trials
 from autotune.workers.cluster.parcel import Parcel, Scratch, StageFiles
 
 Make = Callable[..., StageFiles]
@@ -38,7 +39,7 @@ def stage(workspace: Workspace, job: JobPaths) -> Make:
 
 @pytest.fixture
 def copy(workspace: Workspace) -> NodeCopy:
-    return NodeCopy(workspace, LogReader())
+    return NodeCopy(workspace, cache(TuningLog))
 
 
 def sent(copy: NodeCopy, stage: StageFiles) -> Parcel:
@@ -108,7 +109,7 @@ def test_what_a_stage_writes_on_a_node_gets_into_the_workspace(
         assert [item.hash for item in log(stage()).trials()] == ["x"]
         assert written().trials == {}, "they were told"
         assert sent(copy, stage("measure")) == Parcel(), "the node that built has the libraries"
-        other = NodeCopy(workspace, LogReader())
+        other = NodeCopy(workspace, cache(TuningLog))
         assert "jobs/0001-net/artifacts/t000-r0000/a.so" in sent(other, stage("measure")).files
     finally:
         scratch.remove()
@@ -134,7 +135,7 @@ def test_a_node_cannot_write_what_its_stage_does_not(workspace: Workspace, job: 
         "../outside",
         "logs/tuning/../../up.npz",
     )
-    merge(stage("build"), Parcel(dict.fromkeys(names, b"bad"), names), LogReader())
+    merge(stage("build"), Parcel(dict.fromkeys(names, b"bad"), names), cache(TuningLog))
     assert job.spec.read_bytes() == spec and job.stage(1, 0).exists()
     assert not (workspace.root.parent / "outside").exists() and not (workspace.root / "up.npz").exists()
 
@@ -163,7 +164,7 @@ def test_of_a_job_that_was_deleted_only_the_trials_are_kept(job: JobPaths, stage
     build = stage("build")
     shutil.rmtree(job.folder)
     parcel = Parcel({"jobs/0001-net/stages/t000-r0000.json": b"{}"}, (), {name(build): (trial("a"),)})
-    merge(build, parcel, LogReader())
+    merge(build, parcel, cache(TuningLog))
     assert not job.folder.exists() and log(build).trials() == [trial("a")]
 
 

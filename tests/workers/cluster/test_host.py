@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from autotune.processes.messages import KillStage, RunStage
 from autotune.storage.formats import SIMULATED
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.workers.cluster.exchange import LogReader, NodeCopy, merge
+from autotune.storage.tuning_log import TuningLog
+from autotune.workers.cluster.exchange import NodeCopy, merge
 from autotune.workers.cluster.host import Found, Host, StageOrder
 from autotune.workers.cluster.parcel import Parcel, StageFiles
 
@@ -35,7 +37,7 @@ def host(workspace: Workspace, job: JobPaths) -> Iterator[Host]:
 
 @pytest.fixture
 def copy(workspace: Workspace) -> NodeCopy:
-    return NodeCopy(workspace, LogReader())
+    return NodeCopy(workspace, cache(TuningLog))
 
 
 @pytest.fixture

@@ -99,9 +99,6 @@ def check_computes(path: Path, proto: ModelProto, inputs: Sequence[InputSpec], r
     It is run on zeros, where these are values and not sizes, axes or indices.
 
     Args:
-        path: The file.
-        proto: The graph.
-        inputs: Its inputs.
         refused: Why it was refused.
 
     Raises:

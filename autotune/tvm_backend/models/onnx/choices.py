@@ -6,7 +6,7 @@ enters its choices can be made outputs of it, and can be given to it in place of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,8 @@ import numpy.typing as npt
 import onnx
 
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
-from autotune.tvm_backend.models.onnx.simplify import graphs
+from autotune.tvm_backend.models.onnx.simplify import nodes_of
 from autotune.tvm_backend.types import ModelProto, NodeProto
-
-__all__ = ["choices_of", "given", "given_inputs", "with_outputs"]
 
 _CHOOSING = {  # the operators, and which of their inputs they choose by
     "ArgMax": (0,),
@@ -72,11 +70,10 @@ def given(proto: ModelProto, values: Mapping[str, npt.NDArray[Any]]) -> ModelPro
     """Return a copy that goes on with these values wherever it uses the tensors, and puts out its own ones at the end.
 
     Args:
-        proto: The graph.
         values: Values of tensors that the graph computes, by name. They are the inputs `given_inputs` of the copy.
     """
     copy = with_outputs(proto, list(values))
-    for node in _nodes(copy):
+    for node in nodes_of(copy):
         for place, name in enumerate(node.input):
             if name in values:
                 node.input[place] = _GIVEN + name
@@ -92,8 +89,3 @@ def given(proto: ModelProto, values: Mapping[str, npt.NDArray[Any]]) -> ModelPro
 def given_inputs(values: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Return the inputs that `given` has added, by name."""
     return {_GIVEN + name: np.ascontiguousarray(value) for name, value in values.items()}
-
-
-def _nodes(proto: ModelProto) -> Iterator[NodeProto]:
-    for graph in graphs(proto.graph):
-        yield from graph.node

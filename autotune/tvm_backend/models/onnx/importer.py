@@ -39,7 +39,6 @@ def convert(fixed: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
 
     Args:
         fixed: The graph, as `fix_shapes` returns it.
-        inputs: Its inputs.
 
     Returns:
         The graph, or `fixed` itself where ONNX cannot convert it or ONNX Runtime computes something else of the result.

@@ -18,10 +18,8 @@ from autotune.errors import ModelError
 from autotune.tvm_backend.models.onnx.operators.contrib import padded
 from autotune.tvm_backend.models.onnx.operators.lower import CONTRIB, RUNTIME_DOMAIN, Rule, replace
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, attributes_of
-from autotune.tvm_backend.models.onnx.simplify import graphs
+from autotune.tvm_backend.models.onnx.simplify import nodes_of
 from autotune.tvm_backend.types import ModelProto, NodeProto
-
-__all__ = ["in_floats"]
 
 _IN_FLOAT32 = 1  # ONNX Runtime's `accuracy_level`, by which it computes without rounding what is multiplied
 _RANGES = {
@@ -47,7 +45,7 @@ def in_floats(proto: ModelProto) -> ModelProto | None:
     Args:
         proto: The graph, with the shapes of its inputs.
     """
-    if not any(map(_rounds, _nodes(proto))):
+    if not any(map(_rounds, nodes_of(proto))):
         return None
     try:
         graph = replace(proto, _in_parts)
@@ -55,11 +53,7 @@ def in_floats(proto: ModelProto) -> ModelProto | None:
     except ModelError:
         return None
     del graph.graph.value_info[:]  # what they say of types is no longer so
-    return None if any(_rounds(node) and not _keeps(node) for node in _nodes(graph)) else graph
-
-
-def _nodes(proto: ModelProto) -> list[NodeProto]:
-    return [node for graph in graphs(proto.graph) for node in graph.node]
+    return None if any(_rounds(node) and not _keeps(node) for node in nodes_of(graph)) else graph
 
 
 def _rounds(node: NodeProto) -> bool:

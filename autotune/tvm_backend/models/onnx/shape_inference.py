@@ -17,7 +17,6 @@ def infer_shapes(proto: ModelProto, *, data_prop: bool = True) -> GraphProto:
     Inference would write the model to memory, read it, and copy it back, all with its weights.
 
     Args:
-        proto: The graph.
         data_prop: Whether small values are computed, too, where they decide about shapes.
 
     Raises:

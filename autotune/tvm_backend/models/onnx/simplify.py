@@ -122,7 +122,6 @@ def open_sizes(proto: ModelProto, asked: Sequence[Sequence[InputSpec]]) -> Model
     """A graph whose inputs are open where other sizes are asked for than it fixes; `proto` itself if none are.
 
     Args:
-        proto: The graph.
         asked: Its inputs, for each set of shapes.
     """
     fixed = {item.name: item.type.tensor_type.shape for item in proto.graph.input}
@@ -155,6 +154,11 @@ def graphs(graph: GraphProto) -> Iterator[GraphProto]:
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 yield from graphs(inner)
+
+
+def nodes_of(proto: ModelProto) -> Iterator[NodeProto]:
+    """The operators of a model, those inside others included."""
+    return (node for graph in graphs(proto.graph) for node in graph.node)
 
 
 def _session_source(proto: ModelProto, folder: Path, options: onnxruntime.SessionOptions) -> bytes | str:

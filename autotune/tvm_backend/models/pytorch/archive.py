@@ -53,7 +53,6 @@ class Archive:
     """An archive of one program.
 
     Attributes:
-        path: The file.
         root: The folder in the archive that holds everything, with a slash at the end.
         program: The program, as torch's schema has it.
         tables: What `data/weights` and `data/constants` say of each tensor, by the name of the member.
@@ -69,7 +68,7 @@ def is_archive(path: Path) -> bool:
     """Return whether a file is a ZIP archive as PyTorch writes them. Its name does not matter."""
     try:
         with zipfile.ZipFile(path) as opened:
-            return any(_last(name) in ("archive_format", _OLD, *_PICKLES) for name in opened.namelist())
+            return any(name.rpartition("/")[2] in ("archive_format", _OLD, *_PICKLES) for name in opened.namelist())
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):  # ValueError: names that are not Unicode
         return False
 
@@ -122,10 +121,6 @@ def write_archive(archive: Archive, program: Mapping[str, Any], to: Path) -> Non
         raise ModelError(f"{archive.path} is a damaged archive of PyTorch: {error}") from error
     except OSError as error:
         raise disk_problem("write", to, error) from error
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def _root(path: Path, members: list[str]) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import operator
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import ModelError
 from autotune.options import InputSpec
@@ -15,7 +17,7 @@ from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.models.model import Model, as_model_error
 from autotune.tvm_backend.models.pytorch.archive import read_archive, write_archive
 from autotune.tvm_backend.models.pytorch.checked import checked, fix_inputs, output_names
-from autotune.tvm_backend.types import ExportedProgram
+from autotune.tvm_backend.types import ExportedProgram, Expr
 
 
 def save(program: ExportedProgram, to: Path) -> None:
@@ -81,8 +83,6 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
     """Import a file of `write_fixed`.
 
     Args:
-        path: The file.
-        inputs: Its inputs.
         shown: The file that errors are about; by default `path`.
 
     Raises:
@@ -94,12 +94,25 @@ def import_program(path: Path, inputs: tuple[InputSpec, ...], shown: Path | None
         from tvm.relax.frontend.torch import from_exported_program
 
         from autotune.tvm_backend.graph.constants import drop_empty_parts
-        from autotune.tvm_backend.models.pytorch.divisions import CONVERTERS
 
         program = load_program(path)
-        options = {"unwrap_unit_return_tuple": True, "custom_convert_map": dict(CONVERTERS)}
+        options = {"unwrap_unit_return_tuple": True, "custom_convert_map": {"div.Tensor_mode": _division}}
         module = drop_empty_parts(from_exported_program(program, **options))
     return Model(module, inputs, outputs)
+
+
+def _division(node: Any, importer: Any) -> Expr:
+    """Import a division that may round: TVM gives a number beside a tensor another type than the tensor has."""
+    from tvm import relax
+
+    from autotune.tvm_backend.expressions import float_dtype
+
+    mode = node.kwargs.get("rounding_mode")
+    if mode == "floor":
+        return importer._binary_op(relax.op.floor_divide, operator.floordiv)(node)
+    quotient = importer._binary_op(relax.op.divide, operator.truediv)(node)
+    is_whole = mode is None or float_dtype(quotient) is None  # a quotient of integers is rounded to zero
+    return quotient if is_whole else importer.block_builder.emit(relax.op.trunc(quotient))
 
 
 def _check_torch(path: Path) -> None:

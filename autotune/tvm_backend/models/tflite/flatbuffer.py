@@ -47,14 +47,12 @@ class Flatbuffer:
     """A model in a file.
 
     Args:
-        path: The file.
         content: What to read in its place; None to read the file.
 
     Raises:
         ModelError: It cannot be read or is damaged, or a package that reads it is missing.
 
     Attributes:
-        path: The file.
         content: What is in it.
         model: The whole of it, as the package `tflite` has it.
         graph: The main graph.

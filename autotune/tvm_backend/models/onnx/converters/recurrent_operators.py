@@ -224,7 +224,6 @@ class _ByteWeights:
             integers: Bytes with or without a sign, (directions, features, gates * hidden size).
             scale: One for each direction, or for each gate and hidden unit.
             zero: Zero points, as many.
-            layer: The layer.
         """
         directions, _, size = integers.shape
         offset = _SIGN if integers.dtype == np.uint8 else 0

@@ -87,7 +87,6 @@ def _attend(
         node: The operator.
         nodes: What is written in its place.
         projections: Query, key and value, each (batch, steps, size).
-        shapes: Their shapes.
         mask: Which keys are looked at; empty for all.
         added: What is added to the scores; empty for nothing.
     """

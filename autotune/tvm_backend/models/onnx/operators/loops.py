@@ -89,7 +89,6 @@ class _Body:
     """The graph inside an operator, which is written once for each step. Its constants are written once.
 
     Args:
-        graph: The graph.
         nodes: Where it is written.
 
     Attributes:

@@ -100,7 +100,6 @@ def lower(proto: ModelProto, *, unroll: bool = False) -> ModelProto:
     """A graph that computes the same in operators that are imported, as far as there are rules.
 
     Args:
-        proto: The graph.
         unroll: Whether recurrent operators are unrolled too, since the target has no kernels for them.
 
     Raises:
@@ -132,7 +131,6 @@ def replace(proto: ModelProto, chosen: Callable[[NodeProto], Rule | None]) -> Mo
     """Return a graph in which these rules have replaced operators.
 
     Args:
-        proto: The graph.
         chosen: Returns the rule for an operator; None if it stays.
 
     Raises:
@@ -147,7 +145,6 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
     """Replace the operators of a graph for which there is a rule.
 
     Args:
-        proto: The graph.
         values: What is known about its values.
         chosen: Returns the rule for an operator; None if it stays.
 

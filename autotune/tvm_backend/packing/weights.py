@@ -1,4 +1,4 @@
-"""The order of weights in which products of images in chunks read them."""
+"""Weights of int8 and bfloat16, packed in the order in which products (VNNI, AMX and the like) read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.tvm_backend.intrinsics.dots import channel_at
-from autotune.tvm_backend.isa.choice import Instructions
+from autotune.tvm_backend.isa.available import Instructions
 from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators.chunked_product import Grouping
 

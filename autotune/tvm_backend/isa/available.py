@@ -70,7 +70,6 @@ def dot_instructions(target: Target, elements: Elements, *, narrow: bool = False
     """Return the best instructions for products that the CPU of a target has.
 
     Args:
-        target: The target.
         elements: What is multiplied.
         narrow: Whether all weights are integers in -64..63.
     """
@@ -82,7 +81,6 @@ def best_dot(target: Target, elements: Elements, *, narrow: bool = False) -> Dot
     """Return the best intrinsic for products that the CPU of a target has the instructions of; None if none.
 
     Args:
-        target: The target.
         elements: What is multiplied.
         narrow: Whether all weights are integers in -64..63.
     """
@@ -146,7 +144,6 @@ def used_features(target: Target, *kernels: Elements) -> list[str]:
     """Return the features that code for the CPU of a target may use, as the system lists them.
 
     Args:
-        target: The target.
         kernels: Of which elements the code has kernels, beside those of float32.
     """
     own = [item for group in reversed(list(sets_of(target))) for item in group.features if not item.kernels]

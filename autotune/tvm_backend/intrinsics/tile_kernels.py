@@ -19,10 +19,10 @@ from tvm.tirx.script import builder as T
 
 from autotune.tvm_backend.intrinsics.bfloat16 import to_float
 from autotune.tvm_backend.intrinsics.dots import accesses
-from autotune.tvm_backend.isa.choice import TILES
+from autotune.tvm_backend.isa.available import TILES
 from autotune.tvm_backend.isa.values import LANES, TileProduct
-from autotune.tvm_backend.programs import over_programs, with_llvm_code
-from autotune.tvm_backend.types import Buffer, Call, IRModule, Loop, PlainTrace, PrimExpr, PrimFunc, Stmt
+from autotune.tvm_backend.programs import with_body, with_llvm_code
+from autotune.tvm_backend.types import Buffer, Call, PlainTrace, PrimExpr, PrimFunc, Stmt
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,8 @@ def _region(product: TileProduct) -> tuple[int, int, int, int]:
     return down, right, product.inner, product.lanes
 
 
-def with_tiles(module: IRModule) -> IRModule:
-    """Add the code of the kernels that the functions of a module call.
-
-    Args:
-        module: What TVM's passes for lowering return.
-    """
-    return over_programs(module, _with_code)
-
-
-def _with_code(function: PrimFunc) -> PrimFunc:
+def with_tiles(function: PrimFunc) -> PrimFunc:
+    """Add the code of the kernels that a lowered program calls."""
     products = _called_in(function.body)
     if not products:
         return function
@@ -155,10 +147,8 @@ def _without_zeros(statement: Stmt) -> Stmt:
         case "SeqStmt":
             items = _begun([_without_zeros(item) for item in statement.seq])
             return tirx.SeqStmt(items) if len(items) > 1 else items[0]
-        case "AttrStmt":
-            return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, _without_zeros(statement.body))
-        case "For":
-            return _with_body(statement, _without_zeros(statement.body))
+        case "AttrStmt" | "For":
+            return with_body(statement, _without_zeros(statement.body))
     return statement
 
 
@@ -207,9 +197,9 @@ def _configured(statement: Stmt) -> Stmt:
         case "SeqStmt" if products:
             return tirx.SeqStmt([_configured(item) for item in statement.seq])
         case "AttrStmt" if products:
-            return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, _configured(statement.body))
+            return with_body(statement, _configured(statement.body))
         case "For" if products and statement.kind == tirx.ForKind.PARALLEL:
-            return _with_body(statement, _between(products[0], statement.body))
+            return with_body(statement, _between(products[0], statement.body))
     return _between(products[0], statement) if products else statement
 
 
@@ -217,11 +207,6 @@ def _between(product: TileProduct, body: Stmt) -> Stmt:
     """A statement with the tiles of a kernel configured."""
     begin, end = (tirx.Evaluate(tirx.call_extern("int32", name)) for name in (product.begin, product.end))
     return tirx.SeqStmt([begin, body, end])
-
-
-def _with_body(loop: Loop, body: Stmt) -> Stmt:
-    head = loop.loop_var, loop.min, loop.extent, loop.kind
-    return tirx.For(*head, body, loop.thread_binding, loop.annotations)
 
 
 def _called_in(statement: Stmt) -> list[TileProduct]:

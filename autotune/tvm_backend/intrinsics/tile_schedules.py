@@ -1,4 +1,4 @@
-"""Schedules of integer products: a rule with sampled tiles for MetaSchedule, and tiles that are good untuned."""
+"""Schedules of products of int8 and bfloat16: tiles that a rule samples for MetaSchedule, and those chosen untuned."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import tvm
 
-from autotune.tvm_backend.intrinsics.tiles import register_kernel
+from autotune.tvm_backend.intrinsics.tile_kernels import register_kernel
 from autotune.tvm_backend.isa import SETS
 from autotune.tvm_backend.isa.amx import AmxProduct
-from autotune.tvm_backend.isa.choice import TILES, dot_named
+from autotune.tvm_backend.isa.available import TILES, dot_named
 from autotune.tvm_backend.isa.values import LANES, TileProduct
 from autotune.tvm_backend.types import BlockRV, LoopRV, PrimFunc, Schedule
 
@@ -82,19 +82,14 @@ def _sketches(
     apply: Callable[..., Schedule],
     tile: Tile | None = None,
 ) -> list[Schedule]:
-    fitting = orders if _is_padded(schedule) else [order for order in orders if not order.inside] or orders[:1]
+    fitting = orders if PAD in block_names(schedule) else [order for order in orders if not order.inside] or orders[:1]
     return [apply(schedule.copy(), block, order, tile) for order in fitting]
 
 
 def default_schedule(program: PrimFunc) -> Schedule | None:
     """Return a good schedule for a program with an integer product; None for any other program."""
     schedule = tvm.s_tir.Schedule(program)
-    looked_at = schedule.copy()
-    try:
-        blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
-    except tvm.s_tir.ScheduleError:  # a kernel that TVM writes as a whole has no blocks
-        return None
-    names = {str(looked_at.get(item).name_hint) for item in blocks}
+    names = block_names(schedule)
     for name, by_hand in _BY_HAND:
         if name in names:
             return by_hand(schedule, schedule.get_sblock(name))
@@ -144,7 +139,7 @@ def _vector_tile(schedule: Schedule, block: BlockRV) -> Tile:
 
 def _depthwise_by_hand(schedule: Schedule, block: BlockRV) -> Schedule:
     _, rows, columns, _, _ = _extents(schedule, block)
-    inside = _is_padded(schedule)
+    inside = PAD in block_names(schedule)
     name = _intrinsic(schedule, block)
     registers = [
         item.depthwise.registers for item in SETS if item.depthwise is not None and item.depthwise.name == name
@@ -260,7 +255,7 @@ def _finish(
 
 
 def _schedule_padding(schedule: Schedule, outer: list[LoopRV], order: LoopOrder) -> None:
-    if not _is_padded(schedule):
+    if PAD not in block_names(schedule):
         return
     pad = schedule.get_sblock(PAD)
     if order.inside:
@@ -277,11 +272,14 @@ def _schedule_padding(schedule: Schedule, outer: list[LoopRV], order: LoopOrder)
     schedule.vectorize(vector)
 
 
-def _is_padded(schedule: Schedule) -> bool:
-    """Whether there is a block that pads the input."""
-    looked_at = schedule.copy()
-    blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
-    return any(str(looked_at.get(item).name_hint) == PAD for item in blocks)
+def block_names(schedule: Schedule) -> set[str]:
+    """Return the names of the blocks of a schedule; none for a kernel that TVM writes as a whole."""
+    looked_at = schedule.copy()  # what is asked of a schedule becomes a part of its trace
+    try:
+        blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
+    except tvm.s_tir.ScheduleError:
+        return set()
+    return {str(looked_at.get(item).name_hint) for item in blocks}
 
 
 def _extents(schedule: Schedule, block: BlockRV) -> list[int]:

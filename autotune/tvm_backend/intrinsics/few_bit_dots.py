@@ -13,7 +13,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.tirx.script import builder as T
 
 from autotune.tvm_backend.intrinsics.dots import Operand, intrinsic
-from autotune.tvm_backend.isa.choice import has
+from autotune.tvm_backend.isa.available import has
 from autotune.tvm_backend.types import Buffer, PrimExpr, Target
 
 WORD = 4  # products that one instruction adds up for each sum

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import tvm
 
-from autotune.tvm_backend.intrinsics.packed_dots import dot_named
-from autotune.tvm_backend.intrinsics.schedules import INTRINSIC
+from autotune.tvm_backend.intrinsics.few_bit_dots import dot_named
+from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC, block_names
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, PrimFunc, Schedule
 
 LANES = 16
@@ -41,7 +41,7 @@ _ORDERS = (TileOrder(), TileOrder(unpack_once=True), TileOrder(rows_parallel=Tru
 
 
 def _rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
-    rows = _rows(schedule, block)
+    rows, _ = _extents(schedule, block)
     orders = _ORDERS if rows >= _ROWS_FROM else _ORDERS[:1]
     return [_scheduled(schedule.copy(), block, order, None) for order in orders]
 
@@ -49,12 +49,7 @@ def _rule(schedule: Schedule, block: BlockRV) -> list[Schedule]:
 def default_schedule(program: IRModule | PrimFunc) -> Schedule | None:
     """Return a good schedule for a product of packed weights; None for any other program."""
     schedule = tvm.s_tir.Schedule(program)
-    looked_at = schedule.copy()
-    try:
-        blocks = looked_at.get_child_blocks(looked_at.get_sblock("root"))
-    except tvm.s_tir.ScheduleError:  # a kernel that TVM writes as a whole has no blocks
-        return None
-    if PACKED_DOT not in {str(looked_at.get(item).name_hint) for item in blocks}:
+    if PACKED_DOT not in block_names(schedule):
         return None
     block = schedule.get_sblock(PACKED_DOT)
     rows, chunks = _extents(schedule, block)
@@ -149,10 +144,6 @@ def _vectorize_codes(schedule: Schedule, unpacked: BlockRV, *, whole: bool) -> N
 def _extents(schedule: Schedule, block: BlockRV) -> list[int]:
     looked_at = schedule.copy()  # what is asked of a schedule becomes a part of its trace
     return [int(looked_at.get(loop).extent) for loop in looked_at.get_loops(block)[:2]]
-
-
-def _rows(schedule: Schedule, block: BlockRV) -> int:
-    return _extents(schedule, block)[0]
 
 
 def register() -> None:
