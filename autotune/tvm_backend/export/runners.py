@@ -14,7 +14,7 @@ import numpy.typing as npt
 from autotune.options import Constant, InputSpec
 from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.models.model import constant_array
-from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, VirtualMachine
+from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, RuntimeModule
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -140,7 +140,7 @@ def vm_runner(executable: Executable, device: Device, arrays: Arrays, function: 
     """Return a function that runs a function of a compiled model once and returns its outputs."""
     from tvm import relax
 
-    return machine_runner(relax.VirtualMachine(executable, device), device, arrays, function)
+    return machine_runner(relax.VirtualMachine(executable, device).module, device, arrays, function)
 
 
 @runtime_checkable
@@ -162,16 +162,16 @@ class MachineRun:
 
     Attributes:
         function: The function.
-        device: Where it runs.
+        device: Where it runs; None for the CPU, which TVM's runtime alone has loaded it for.
         tensors: Its inputs there.
-        machine: That virtual machine.
+        machine: That virtual machine, as TVM's runtime has it.
         fill: Copies the inputs into the tensors before each call, as `LoadedModel` does; None where they are on a GPU.
     """
 
     function: Kernel
-    device: Device
+    device: Device | None
     tensors: Sequence[DeviceArray]
-    machine: VirtualMachine
+    machine: RuntimeModule
     fill: Callable[[], object] | None = None
 
     def __call__(self) -> Arrays:
@@ -190,25 +190,34 @@ class MachineRun:
     def stay(self) -> Returned:
         """Run it once, and leave the outputs on the device."""
         result = self.function(*self.tensors)
-        self.device.sync()
+        self.sync()
         return result
+
+    def sync(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device is not None:
+            self.device.sync()
 
 
 def machine_runner(
-    machine: VirtualMachine, device: Device, arrays: Arrays, function: str = "main", kept: Sequence[bool] = ()
+    machine: RuntimeModule,
+    device: Device | None,
+    arrays: Arrays,
+    function: str = "main",
+    kept: Sequence[bool] = (),
 ) -> MachineRun:
     """Return what runs a model on a virtual machine that has it loaded.
 
     Args:
-        machine: The virtual machine.
-        device: Where it runs.
+        machine: The virtual machine, as TVM's runtime has it.
+        device: Where it runs; None for the CPU, where TVM's runtime alone is loaded.
         arrays: The value of each input.
         function: The function of the model.
         kept: Whether each input stays as the model has changed it; none does by default.
     """
-    import tvm
+    if device is not None and str(device.type) != "cpu":
+        import tvm
 
-    if str(device.type) != "cpu":
         tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
         return MachineRun(machine[function], device, tensors, machine)
     host = HostTensors([(array.shape, str(array.dtype)) for array in arrays])

@@ -57,7 +57,7 @@ class BoardComparison:
             WorkerError: The library does not run there.
         """
         with scratch_folder("board") as folder:
-            outputs = Path(folder) / "outputs.npz"
+            outputs = Path(folder) / "outputs.npy"
             self._session(name, self.libraries[name], 1, outputs)
             return timed_process.load(outputs)
 

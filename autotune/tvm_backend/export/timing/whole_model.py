@@ -19,8 +19,8 @@ from autotune.tvm_backend.export.submitted import ExportJob
 from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing.board_comparison import BoardComparison
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.own_error import own_error
-from autotune.tvm_backend.export.timing.timed_process import KernelTime
 
 # Keys of latencies in the report.
 TUNED = "tuned_ms"

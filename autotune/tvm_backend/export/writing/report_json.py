@@ -15,8 +15,8 @@ from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
-from autotune.tvm_backend.export.timing.timed_process import KernelTime
 from autotune.tvm_backend.export.timing.whole_model import Comparison
 from autotune.tvm_backend.expressions import bytes_of_constants, kernel_calls
 from autotune.tvm_backend.graph.concurrent import groups_beside, joined_name
