@@ -61,11 +61,11 @@ Arrays = Mapping[str, Any]
 def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load a library that `export` wrote, as its users do."""
     kept = [name in request["kept"] for name in arrays]
+    library = Path(request["model"])
+    values = list(arrays.values())
     if request["device"] == "cuda":
-        machine, device = _on_gpu(Path(request["model"]))
-    else:
-        machine, device = load_on_host(Path(request["model"]))[1], None
-    return runners.machine_runner(machine, device, list(arrays.values()), request["function"], kept)
+        return runners.machine_runner(*_on_gpu(library), values, request["function"], kept)
+    return runners.machine_runner(load_on_host(library)[1], None, values, request["function"], kept)
 
 
 def _on_gpu(library: Path) -> tuple[RuntimeModule, Device]:
