@@ -29,9 +29,9 @@ from autotune.api.libraries import ChosenLibrary, SoughtModel, choose
 from autotune.errors import AutotuneError, BadInput, BadState, one_line
 from autotune.storage.model_digest import ModelDigest, digest_of, digest_of_bytes
 from autotune.tvm_backend.export.folder import read_report
+from autotune.tvm_backend.export.loadable import LIBRARY
 from autotune.tvm_backend.export.loaded import LoadedModel, load
 from autotune.tvm_backend.export.session_inputs import NodeArg, described_inputs, described_outputs, of_report
-from autotune.tvm_backend.export.writing.files import LIBRARY
 
 __all__ = ["InferenceSession", "NodeArg", "SessionOptions"]
 

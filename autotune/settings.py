@@ -203,8 +203,8 @@ class ExportSettings:
         float,
         at_least(
             0.1,
-            "Seconds that this may take at each set of shapes: no turn of fresh processes begins, after the first, that"
-            " would end later.",
+            "Seconds that this may take at each set of shapes, or for a language model at all together: no turn of"
+            " fresh processes begins, after the first, that would end later.",
         ),
     ] = 5.0
     contenders: Annotated[

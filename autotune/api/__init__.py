@@ -10,26 +10,33 @@
 
 `autotune.tune` does the first two steps without a daemon: it runs the queue itself.
 
-Importing this package loads neither TVM nor NumPy. Every error is an `AutotuneError` with a message of one line.
+Importing this package loads nothing but itself. Every error is an `AutotuneError` with a message of one line.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from autotune.api.exported import Exported, load
-from autotune.api.job import Job, Progress
-from autotune.api.queue import jobs, open_job, submit, tune
 
 if TYPE_CHECKING:
     from autotune.api.compiled import Compiled, compile
+    from autotune.api.exported import Exported, load
+    from autotune.api.job import Job, Progress
+    from autotune.api.queue import jobs, open_job, submit, tune
 
 __all__ = ["Compiled", "Exported", "Job", "Progress", "compile", "jobs", "load", "open_job", "submit", "tune"]
 
+# Each is imported when one of its names is used: who loads a library needs no queue.
+_MODULES = {
+    "compiled": ("Compiled", "compile"),
+    "exported": ("Exported", "load"),
+    "job": ("Job", "Progress"),
+    "queue": ("jobs", "open_job", "submit", "tune"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Compiled", "compile"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from autotune.api import compiled  # here, because it loads NumPy
-
-    return getattr(compiled, name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,8 +21,8 @@ from autotune.api.queue import SubmitKeywords, jobs, submit_program
 from autotune.errors import AutotuneError, BadInput, MachineProblem, one_line
 from autotune.storage.job_files import read_spec
 from autotune.storage.model_digest import ModelDigest
+from autotune.tvm_backend.export.loadable import LIBRARY
 from autotune.tvm_backend.export.loaded import LoadedModel, load
-from autotune.tvm_backend.export.writing.files import LIBRARY
 
 _STATIC = "_dynamo_static_input_type"  # by which Dynamo marks parameters and buffers among the inputs of a graph
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.errors import BadState, DamagedFile
 from autotune.tvm_backend.export.folder import read_report
-from autotune.tvm_backend.export.loadable import REPORT
-from autotune.tvm_backend.export.writing.files import LIBRARY
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.export.generation import LanguageModel

@@ -21,8 +21,7 @@ from autotune.schema import convert, whole_number
 from autotune.storage.export_registry import registered
 from autotune.storage.model_digest import ModelDigest
 from autotune.tvm_backend.export.folder import read_report
-from autotune.tvm_backend.export.loadable import REPORT, CompiledFor
-from autotune.tvm_backend.export.writing.files import LIBRARY
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT, CompiledFor
 
 _MAX_FOLDERS = 1000  # beside a model that are looked at
 

@@ -8,6 +8,7 @@ is tried in some orders, and in others that follow from what went wrong: what en
 from __future__ import annotations
 
 import itertools
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -115,19 +116,20 @@ def place(buffers: Sequence[BufferLife], own: int = 0) -> tuple[list[int], int]:
 
 def _smallest(buffers: Sequence[BufferLife], walls: Sequence[int], least: int) -> tuple[list[int], int]:
     """Place buffers in several orders, until the memory is as small as it can be."""
-    own = len(walls) - 1
-    numbers = range(own, len(buffers))
+    numbers = range(len(walls) - 1, len(buffers))
+    ground = _Ground(buffers, walls)
     best: tuple[int, list[int]] | None = None
     for key in _ORDERS:
         order = sorted(numbers, key=lambda number: key(buffers[number]))
         for _ in range(max(1, min(_REPAIRS, _PLACINGS // max(1, len(buffers))))):
-            offsets = _place(buffers, order, walls)
-            size = _end(buffers, offsets)
+            offsets = ground.place(order)
+            ends = list(map(operator.add, offsets, ground.sizes))
+            size = max(ends, default=0)
             if best is None or size < best[0]:
                 best = (size, offsets)
             if size <= least:
                 return offsets, size
-            top = next((number for number in numbers if offsets[number] + aligned(buffers[number].bytes) == size), None)
+            top = next((number for number in numbers if ends[number] == size), None)
             if top in (None, order[0]):
                 break
             order.insert(max(0, order.index(top) // 2), order.pop(order.index(top)))
@@ -135,25 +137,37 @@ def _smallest(buffers: Sequence[BufferLife], walls: Sequence[int], least: int) -
     return best[1], best[0]
 
 
-def _place(buffers: Sequence[BufferLife], order: Sequence[int], walls: Sequence[int]) -> list[int]:
-    """Place buffers one after the other, each as low as it can be. The first ones lie between walls."""
-    offsets: dict[int, int] = {}
-    begins = sorted({life.first for life in buffers})  # of two that are in use at once, one begins while the other is
-    in_use: list[list[int]] = [[] for _ in begins]  # the placed buffers that are in use where one begins
-    borders = [(wall, wall) for wall in walls[1:]]
-    own = range(len(borders))
-    for index in (*own, *order):
-        life = buffers[index]
-        moments = range(bisect_left(begins, life.first), bisect_right(begins, life.last))
-        if index in own:
-            offsets[index] = walls[index]
-        else:
-            others = {other for moment in moments for other in in_use[moment]}
-            taken = ((offsets[other], offsets[other] + aligned(buffers[other].bytes)) for other in others)
-            offsets[index] = _lowest(aligned(life.bytes), sorted((*taken, *borders)))
-        for moment in moments:
-            in_use[moment].append(index)
-    return [offsets[index] for index in range(len(buffers))]
+class _Ground:
+    """Where buffers are placed, the first of them between walls.
+
+    Args:
+        buffers: The buffers.
+        walls: Where each of the first ones begins, and where the last of these ends.
+
+    Attributes:
+        sizes: That of each buffer.
+    """
+
+    def __init__(self, buffers: Sequence[BufferLife], walls: Sequence[int]) -> None:
+        begins = sorted({life.first for life in buffers})  # of two in use at once, one begins while the other is
+        self.sizes = [aligned(life.bytes) for life in buffers]
+        self._moments = [(bisect_left(begins, life.first), bisect_right(begins, life.last)) for life in buffers]
+        self._walls = walls
+        self._borders = {(wall, wall) for wall in walls[1:]}
+        self._count = len(begins)
+
+    def place(self, order: Sequence[int]) -> list[int]:
+        """Place buffers one after the other, each as low as it can be, and return the offsets of all."""
+        offsets = [*self._walls[:-1], *[0] * len(order)]
+        in_use: list[list[tuple[int, int]]] = [[] for _ in range(self._count)]  # what is taken where a buffer begins
+        for index in (*range(len(self._walls) - 1), *order):
+            size = self.sizes[index]
+            moments = in_use[slice(*self._moments[index])]
+            if index >= len(self._walls) - 1:
+                offsets[index] = _lowest(size, sorted(self._borders.union(*moments)))
+            for taken in moments:
+                taken.append((offsets[index], offsets[index] + size))
+        return offsets
 
 
 def _lowest(size: int, taken: Sequence[tuple[int, int]]) -> int:
@@ -164,11 +178,6 @@ def _lowest(size: int, taken: Sequence[tuple[int, int]]) -> int:
             break
         offset = max(offset, end)
     return offset
-
-
-def _end(buffers: Sequence[BufferLife], offsets: Sequence[int]) -> int:
-    ends = (offset + aligned(life.bytes) for offset, life in zip(offsets, buffers, strict=True))
-    return max(ends, default=0)
 
 
 def peak(buffers: Sequence[BufferLife]) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 from autotune.options import InputSpec
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.drawn_inputs import draw
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
 from autotune.tvm_backend.export.timing.comparison import Runtime
-from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT
 from autotune.tvm_backend.models.hints import onnx_hints
 from autotune.tvm_backend.models.onnx.read import parse_file
 

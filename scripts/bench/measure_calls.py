@@ -74,7 +74,7 @@ def _times_us(lowered: IRModule, target: Target, arrays: Arrays) -> tuple[float,
         objects = weights.objects(Path(folder))
         build_lowered(module, target).export_library(library, fcompile=linking(target, objects=objects))
         machine = relax.VirtualMachine(tvm.runtime.load_module(library), tvm.cpu())
-        run = machine_runner(machine, tvm.cpu(), arrays)
+        run = machine_runner(machine.module, None, arrays)
         return _least_us(run), _least_us(run.stay)
 
 

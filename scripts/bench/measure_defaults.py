@@ -129,7 +129,7 @@ def check(ours: Any, theirs: list[Any]) -> None:
     Raises:
         ValueError: They do not.
     """
-    from autotune.tvm_backend.export.runners import host_arrays
+    from autotune.tvm_backend.export.host_tensors import host_arrays
     from autotune.tvm_backend.export.timing.accuracy import largest_error
 
     error = largest_error(host_arrays(ours), theirs)

@@ -182,7 +182,7 @@ def check(case: Any, given: tuple[str, ...]) -> str:
     import tvm
     from tvm import relax
 
-    from autotune.tvm_backend.export.runners import tensors_of
+    from autotune.tvm_backend.export.host_tensors import tensors_of
     from autotune.tvm_backend.models.onnx.read import read_model
 
     if any(isinstance(value, (list, dict, tuple)) or value is None for part in case.data_sets[0] for value in part):

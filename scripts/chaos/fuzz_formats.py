@@ -1,7 +1,8 @@
-"""Import mutated models of TensorFlow Lite and PyTorch: each becomes a module or one line, and none runs anything.
+"""Import mutated models of TensorFlow Lite, PyTorch and GGUF: each becomes a module or one line; none runs anything.
 
     python scripts/chaos/fuzz_formats.py lite --count 10000 --seed 1
     python scripts/chaos/fuzz_formats.py torch --count 10000 --seed 1
+    python scripts/chaos/fuzz_formats.py gguf --count 20000 --seed 1
 
 Mutants are imported in a child that is forked from a process with the packages loaded. For each, it may compute for two
 seconds and take 200 MB more than before. It reports what it runs: commands, pickles, connections, and code with
@@ -27,9 +28,14 @@ from typing import Any
 
 import numpy as np
 from mutate_formats import MARK, Files, Seed, lite_seeds, torch_seeds
+from mutate_gguf import gguf_seeds, of_gguf
 
 from autotune.errors import AutotuneError, ran_out_of_memory
 from autotune.storage.formats import ShapeBinding
+from autotune.tvm_backend.models.gguf.decoder import Decoder
+from autotune.tvm_backend.models.gguf.file import is_gguf
+from autotune.tvm_backend.models.gguf.reference import empty_cache
+from autotune.tvm_backend.models.gguf.tokenizer import end_tokens, tokenizer_json
 from autotune.workers import oneshot
 
 _CPU_S = 2
@@ -83,7 +89,17 @@ def imported(path: Path, shapes: ShapeBinding) -> None:
 
     request = ImportRequest(str(path), "llvm", 1, (0,), "", (shapes,), {}, True, None)
     source = open_source(request)
-    source.read(shapes, None, gpu=False)
+    source.read(source.shapes((shapes,))[0], None, gpu=False)
+    if is_gguf(path):
+        _verified(path)
+
+
+def _verified(path: Path) -> None:
+    """Compute with the weights of a GGUF file, and read its tokenizer, as `export` does."""
+    decoder = Decoder.read(path, None, "fp32")
+    decoder.reference.logits(np.zeros(1, np.int64), 0, *empty_cache(decoder.network.sizes, 16))
+    tokenizer_json(decoder.network.file)
+    end_tokens(decoder.network)
 
 
 def _watch(report: Callable[[str], None]) -> None:
@@ -118,7 +134,8 @@ class Mutants:
         rng = np.random.default_rng([self.seed, number])
         parent = self.parents[rng.integers(len(self.parents))]
         path = self.root / "mutant"
-        path.write_bytes((files.of_lite if self.kind == "lite" else files.of_torch)(parent.content, rng))
+        mutate = {"lite": files.of_lite, "torch": files.of_torch, "gguf": of_gguf}[self.kind]
+        path.write_bytes(mutate(parent.content, rng))
         return path, parent.shapes
 
 
@@ -205,7 +222,8 @@ def run(mutants: Mutants, numbers: Sequence[int], tally: Tally) -> int:
 
 def fuzz(kind: str, root: Path, count: int, seed: int, first: int = 0) -> Tally:
     """Import mutants number `first` to `first + count - 1` of a seed."""
-    mutants = Mutants(kind, root, seed, lite_seeds() if kind == "lite" else torch_seeds())
+    seeds = {"lite": lite_seeds, "torch": torch_seeds, "gguf": gguf_seeds}[kind]
+    mutants = Mutants(kind, root, seed, seeds())
     for parent in mutants.parents:
         (root / "seed").write_bytes(parent.content)
         imported(root / "seed", parent.shapes)  # it is sound; and what is loaded at first is there for the children
@@ -234,7 +252,7 @@ def _warm(kind: str) -> None:
         from autotune.tvm_backend.models.tflite import convert
 
         assert ai_edge_litert and tflite and convert
-    else:
+    elif kind == "torch":
         import torch
         import tvm.relax.frontend.torch
 
@@ -244,7 +262,7 @@ def _warm(kind: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("kind", choices=("lite", "torch"))
+    parser.add_argument("kind", choices=("lite", "torch", "gguf"))
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first mutant, to see one again")

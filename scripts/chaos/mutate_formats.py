@@ -55,19 +55,19 @@ class Files:
         from autotune.tvm_backend.models.tflite.flatbuffer import packed, unpacked
 
         if rng.random() < 1 / 3:
-            return _spoilt(seed, rng)
+            return spoilt(seed, rng)
         model = unpacked(seed)
         for _ in range(rng.integers(1, 5)):
             self._change_object(model, rng)
         try:
             return packed(model)
         except Exception:  # what no file can hold
-            return _spoilt(seed, rng)
+            return spoilt(seed, rng)
 
     def of_torch(self, seed: bytes, rng: Rng) -> bytes:
         """The bytes of an archive with one to four things wrong: in its tables, its members or, a fourth, its bytes."""
         if rng.random() < 1 / 4:
-            return _spoilt(seed, rng)
+            return spoilt(seed, rng)
         with zipfile.ZipFile(io.BytesIO(seed)) as opened:
             members = {name: opened.read(name) for name in opened.namelist()}
         for _ in range(rng.integers(1, 5)):
@@ -126,7 +126,7 @@ class Files:
             case 4:
                 members[name] = members.pop(name)[::-1]
             case _:
-                members[name] = _spoilt(members[name], rng)
+                members[name] = spoilt(members[name], rng)
 
     def _changed_table(self, data: bytes, rng: Rng) -> bytes:
         try:
@@ -189,7 +189,8 @@ def _places(table: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(value)
 
 
-def _spoilt(data: bytes, rng: Rng) -> bytes:
+def spoilt(data: bytes, rng: Rng) -> bytes:
+    """The bytes of any file with one to four of them flipped, cut, cleared, repeated or overwritten by a number."""
     for _ in range(rng.integers(1, 5)):
         if not data:
             return data

@@ -70,7 +70,7 @@ class Network:
     def of(cls, export: Export, folder: Path, asked: Sequence[str] = USUAL) -> Network:
         folder.mkdir()
         arrays = export.arrays()
-        timed_process.save(folder / "inputs.npz", arrays)
+        timed_process.save(folder / "inputs.npy", arrays)
         session = runners.onnx_session(export.model, os.cpu_count() or 1)
         names = [item.name for item in export.inputs]
         feed = {**dict(zip(names, arrays, strict=True)), **runners.constant_inputs(session, export.report["values"])}
@@ -95,13 +95,13 @@ class Network:
             "runtime": library.runtime if way == OURS else way,
             "model": str(library.model if way == OURS else self.export.model),
             "names": [item.name for item in self.export.inputs],
-            "inputs": str(self.folder / "inputs.npz"),
+            "inputs": str(self.folder / "inputs.npy"),
             "device": "cuda",
             "function": library.function,
             "kept": list(library.kept) if way == OURS else [],
             "values": self.export.report["values"],
             "threads": self.export.threads,
-            "outputs": str(self.folder / f"{way}.npz"),
+            "outputs": str(self.folder / f"{way}.npy"),
         }
         return RuntimeProcess(TITLES[way], request, self.export.threads, (PROGRAM,))
 
@@ -110,7 +110,7 @@ class Network:
         try:
             process.imported()
             process.load()
-            outputs = timed_process.load(self.folder / f"{way}.npz")
+            outputs = timed_process.load(self.folder / f"{way}.npy")
             accuracy.check(outputs, self.reference, max(TOLERANCE, float(self.export.report["tolerance"])))
         except AutotuneError as error:
             self.left_out[way] = str(error)

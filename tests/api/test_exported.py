@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,10 @@ def test_a_pipe_in_place_of_a_report_keeps_nobody_waiting(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "report.json")
     with pytest.raises(DiskProblem, match="it is a pipe or a device"):
         autotune.Exported.open(tmp_path)
+
+
+def test_what_loads_a_library_loads_no_queue() -> None:
+    code = "import sys, autotune; autotune.load; import autotune.tvm_backend.export.generation; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    queue = ("autotune.commands", "autotune.daemon", "autotune.stages", "autotune.storage.formats")
+    assert [name for name in modules if name.startswith(queue)] == []

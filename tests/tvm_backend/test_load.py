@@ -54,3 +54,9 @@ def test_a_worker_has_loaded_what_its_stages_import_and_leaves_python_as_it_was(
 def test_a_process_that_times_a_library_does_not_import_pytorch(tmp_path: Path) -> None:
     code = "from autotune.tvm_backend.export.timing import timed_process; timed_process.import_runtime('library')"
     assert told(code, tmp_path) == ["False", "imported"]
+
+
+def test_a_process_that_loads_a_library_has_the_functions_that_kernels_call(tmp_path: Path) -> None:
+    code = "from autotune.tvm_backend.export.host_runtime import load_runtime; load_runtime(); import tvm_ffi"
+    code += "; print(tvm_ffi.get_global_func('tvm.contrib.sort.argsort') is not None, 'tvm' in sys.modules)"
+    assert told(code, tmp_path)[:2] == ["True", "False"]

@@ -40,7 +40,17 @@ from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propos
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tasks import extract_programs, task_hash
 from autotune.tvm_backend.target import tvm_target
-from autotune.tvm_backend.types import Database, Executable, Expr, Function, GlobalVar, IRModule, PrimFunc, Target
+from autotune.tvm_backend.types import (
+    Database,
+    DeviceArray,
+    Executable,
+    Expr,
+    Function,
+    GlobalVar,
+    IRModule,
+    PrimFunc,
+    Target,
+)
 from autotune.tvm_backend.vector_math import registry
 
 _DEFAULT_SEED = 1
@@ -301,7 +311,7 @@ class Joiner:
 
     def __init__(self) -> None:
         self._builder = relax.BlockBuilder()
-        self._constants: dict[bytes, Expr] = {}
+        self._constants: dict[DeviceArray | bytes, Expr] = {}
         self._functions: dict[str, Function] = {}
         self._only: IRModule | None = None
 
@@ -340,7 +350,9 @@ def _anonymous(program: PrimFunc) -> PrimFunc:
 class _Mover(relax.expr_functor.PyExprMutator):  # type: ignore[misc]
     """Rebuilds a function with the tensor programs and the constants of another module."""
 
-    def __init__(self, module: IRModule, programs: dict[str, GlobalVar], constants: dict[bytes, Expr]) -> None:
+    def __init__(
+        self, module: IRModule, programs: dict[str, GlobalVar], constants: dict[DeviceArray | bytes, Expr]
+    ) -> None:
         super().__init__(module)
         self._programs = programs
         self._constants = constants
@@ -351,7 +363,13 @@ class _Mover(relax.expr_functor.PyExprMutator):  # type: ignore[misc]
     def visit_generic_const_(self, constant: Expr) -> Expr:
         if not is_tensor_constant(constant):
             return constant
-        value = constant.value.numpy()
-        key = hashlib.sha256(f"{constant.value.dtype} {value.shape} ".encode())
-        key.update(value.tobytes())
-        return self._constants.setdefault(key.digest(), constant)
+        if constant.value not in self._constants:  # what the same array is need not be compared
+            self._constants[constant.value] = self._constants.setdefault(_digest(constant.value), constant)
+        return self._constants[constant.value]
+
+
+def _digest(array: DeviceArray) -> bytes:
+    value = array.numpy()
+    digest = hashlib.sha256(f"{array.dtype} {value.shape} ".encode())
+    digest.update(value.tobytes())
+    return digest.digest()

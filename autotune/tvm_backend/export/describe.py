@@ -19,6 +19,7 @@ from autotune.tvm_backend.export.writing.planned_network import (
     FusedBlock,
     Network,
     PlacedTensor,
+    check_functions,
     read_network,
     tensor_bytes,
 )
@@ -100,6 +101,7 @@ def memory_of(prepared: IRModule, target: Target) -> Memory:
     Raises:
         ModelError: The model does more than call kernels on tensors of fixed sizes.
     """
+    check_functions(prepared)  # before the seconds that it takes to lower many
     lowered = finish(prepared, target)
     return _memory(prepared, lowered, read_network(lowered, 0))
 

@@ -70,7 +70,7 @@ def _meaningful(rng: np.random.Generator, item: InputSpec, hints: Hints) -> npt.
     is_float = np.dtype(item.dtype).kind == "f"
     given = hints.ranges.get(item.name)
     if is_float and given is not None and given[0] == given[1]:
-        return np.full(item.shape, given[0])
+        return np.full(item.shape, given[0], item.dtype)
     if (is_float or item.dtype == "uint8") and _is_image(item.shape) and item.name not in hints.vocabularies:
         low, high = given or (0.0, 1.0 if is_float else _BYTE)
         return low + (high - low) * picture(rng, item.shape, channels_last=not _has_channels_first(item.shape))

@@ -9,8 +9,7 @@ from typing import Any
 from autotune.errors import BadInput, DamagedFile, disk_problem
 from autotune.regular_file import read_regular
 from autotune.tvm_backend.export import library_file
-from autotune.tvm_backend.export.loadable import REPORT, read_loadable
-from autotune.tvm_backend.export.writing.files import LIBRARY
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT, read_loadable
 
 
 def read_report(folder: Path) -> dict[str, Any]:

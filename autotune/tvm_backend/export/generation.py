@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import BadInput
+from autotune.tvm_backend.export.host_tensors import HostTensors
 from autotune.tvm_backend.export.loadable import Input, Language
 from autotune.tvm_backend.export.loaded import open_library
-from autotune.tvm_backend.export.runners import HostTensors
 from autotune.tvm_backend.types import DeviceArray, Kernel
 
 Logits = npt.NDArray[np.float32]

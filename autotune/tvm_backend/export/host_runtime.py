@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import importlib.util
 import sys
 import threading
@@ -16,6 +17,8 @@ from autotune.errors import MachineProblem
 from autotune.tvm_backend.types import RuntimeModule
 
 _CPU = (1, 0)  # DLPack's number of the kind of device, and which of them
+# The second has functions that some kernels call, such as `tvm.contrib.sort.argsort`.
+_LIBRARIES = ("libtvm_runtime.so", "libtvm_runtime_extra.so")
 _POOLED = 2  # TVM's number of the allocator that keeps what is freed
 
 
@@ -29,14 +32,24 @@ def load_on_host(library: Path) -> tuple[RuntimeModule, RuntimeModule]:
         MachineProblem: TVM's runtime is missing.
         Exception: What TVM raises where the library cannot be loaded.
     """
-    with _leaving_torch_out():
-        import tvm_ffi
+    load_runtime()
+    import tvm_ffi
 
-    _load_runtime()
     module = tvm_ffi.load_module(str(library))
     machine = module["vm_load_executable"]()
     machine["vm_initialization"](*_CPU, _POOLED)
     return module, machine
+
+
+def load_runtime() -> None:
+    """Load TVM's runtime.
+
+    Raises:
+        MachineProblem: It is missing.
+    """
+    with _leaving_torch_out():
+        importlib.import_module("tvm_ffi")
+    _load_libraries()
 
 
 class _NoTorch:
@@ -63,12 +76,12 @@ def _leaving_torch_out() -> Iterator[None]:
 
 
 @cache
-def _load_runtime() -> ctypes.CDLL:
+def _load_libraries() -> None:
     package = importlib.util.find_spec("tvm")
     try:
         if package is None or package.origin is None:
             raise OSError("there is no package tvm")
-        path = Path(package.origin).with_name("lib") / "libtvm_runtime.so"
-        return ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+        for name in _LIBRARIES:
+            ctypes.CDLL(str(Path(package.origin).with_name("lib") / name), ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise MachineProblem(f"cannot load TVM's runtime: {error}; install autotune again") from error

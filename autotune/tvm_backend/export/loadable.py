@@ -11,6 +11,7 @@ from autotune.errors import DamagedFile, InvalidData
 from autotune.schema import convert, text, whole_number
 from autotune.tvm_backend.export.library_file import LibraryFile
 
+LIBRARY = "model.so"
 REPORT = "report.json"
 _MAX_THREADS = 1 << 16
 ElementType = Literal[

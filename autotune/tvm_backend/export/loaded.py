@@ -18,8 +18,8 @@ from autotune.machine.hardware import cpu_flags, cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.host_runtime import load_on_host
+from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, read_loadable
-from autotune.tvm_backend.export.runners import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.isa import permissions
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
 

@@ -29,7 +29,7 @@ from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.programs import llvm_object
 from autotune.tvm_backend.types import Binding, DeviceArray, Expr, Function, IRModule, Var
 
-LARGE_BYTES = 1 << 18
+LARGE_BYTES = 1 << 16
 _ALIGNMENT = 64  # that kernels expect of tensors
 _FUNCTION = "autotune_weight"
 _CODES = {"i": 0, "u": 1, "f": 2}  # of element types, in DLPack

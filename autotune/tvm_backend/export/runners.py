@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.options import Constant, InputSpec
+from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.models.model import constant_array
-from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, VirtualMachine
+from autotune.tvm_backend.types import Device, DeviceArray, Executable, InferenceSession, Kernel, RuntimeModule
 
 Arrays = list[npt.NDArray[Any]]
-Returned = DeviceArray | Sequence[DeviceArray]  # by a function of a model: one output, or several
-
-_ALIGNMENT = 128  # bytes
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -143,7 +140,7 @@ def vm_runner(executable: Executable, device: Device, arrays: Arrays, function: 
     """Return a function that runs a function of a compiled model once and returns its outputs."""
     from tvm import relax
 
-    return machine_runner(relax.VirtualMachine(executable, device), device, arrays, function)
+    return machine_runner(relax.VirtualMachine(executable, device).module, device, arrays, function)
 
 
 @runtime_checkable
@@ -159,60 +156,22 @@ class DeviceRun(Protocol):
         """Run it once, and leave the outputs on the device."""
 
 
-class HostTensors:
-    """Tensors in the memory of this process that arrays are copied into.
-
-    TVM takes ten times as long to make a tensor of a small array as NumPy to copy it.
-    """
-
-    def __init__(self, inputs: Sequence[tuple[tuple[int, ...], str]]) -> None:
-        import tvm_ffi
-
-        self._views = [_aligned(shape, dtype) for shape, dtype in inputs]
-        self.tensors = [tvm_ffi.from_dlpack(view) for view in self._views]
-
-    def fill(self, arrays: Sequence[npt.NDArray[Any]], kept: Sequence[bool] = ()) -> Sequence[DeviceArray]:
-        """Copy an array into each tensor but those that are kept, and return the tensors."""
-        for view, array, stays in zip(self._views, arrays, kept or [False] * len(arrays), strict=True):
-            if not stays:
-                np.copyto(view, array)
-        return self.tensors
-
-
-def _aligned(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
-    """Zeros that begin where a kernel may expect an array to begin."""
-    count = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.zeros(count + _ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % _ALIGNMENT
-    return memory[first : first + count].view(dtype).reshape(shape)
-
-
-def tensors_of(result: Returned) -> list[DeviceArray]:
-    """Return the tensors that a function of a model returned: one, or several."""
-    return [result] if hasattr(result, "shape") else list(result)
-
-
-def host_arrays(result: Returned) -> Arrays:
-    """Return copies of what a function returned in the memory of this process."""
-    return [np.from_dlpack(tensor).copy() for tensor in tensors_of(result)]
-
-
 @dataclass(frozen=True)
 class MachineRun:
     """A function of a model on a virtual machine that has it loaded. A call runs it once and returns its outputs.
 
     Attributes:
         function: The function.
-        device: Where it runs.
+        device: Where it runs; None for the CPU, which TVM's runtime alone has loaded it for.
         tensors: Its inputs there.
-        machine: That virtual machine.
+        machine: That virtual machine, as TVM's runtime has it.
         fill: Copies the inputs into the tensors before each call, as `LoadedModel` does; None where they are on a GPU.
     """
 
     function: Kernel
-    device: Device
+    device: Device | None
     tensors: Sequence[DeviceArray]
-    machine: VirtualMachine
+    machine: RuntimeModule
     fill: Callable[[], object] | None = None
 
     def __call__(self) -> Arrays:
@@ -231,25 +190,34 @@ class MachineRun:
     def stay(self) -> Returned:
         """Run it once, and leave the outputs on the device."""
         result = self.function(*self.tensors)
-        self.device.sync()
+        self.sync()
         return result
+
+    def sync(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device is not None:
+            self.device.sync()
 
 
 def machine_runner(
-    machine: VirtualMachine, device: Device, arrays: Arrays, function: str = "main", kept: Sequence[bool] = ()
+    machine: RuntimeModule,
+    device: Device | None,
+    arrays: Arrays,
+    function: str = "main",
+    kept: Sequence[bool] = (),
 ) -> MachineRun:
     """Return what runs a model on a virtual machine that has it loaded.
 
     Args:
-        machine: The virtual machine.
-        device: Where it runs.
+        machine: The virtual machine, as TVM's runtime has it.
+        device: Where it runs; None for the CPU, where TVM's runtime alone is loaded.
         arrays: The value of each input.
         function: The function of the model.
         kept: Whether each input stays as the model has changed it; none does by default.
     """
-    import tvm
+    if device is not None and str(device.type) != "cpu":
+        import tvm
 
-    if str(device.type) != "cpu":
         tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
         return MachineRun(machine[function], device, tensors, machine)
     host = HostTensors([(array.shape, str(array.dtype)) for array in arrays])

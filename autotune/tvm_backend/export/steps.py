@@ -23,6 +23,7 @@ from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import ready_library
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.library_file import described
+from autotune.tvm_backend.export.loadable import LIBRARY
 from autotune.tvm_backend.export.model_facts import facts_of
 from autotune.tvm_backend.export.progress import (
     BUILDING,
@@ -40,7 +41,7 @@ from autotune.tvm_backend.export.ready_library import ModelFacts, ReadyLibrary
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel, submitted
 from autotune.tvm_backend.export.timing import float_reference, retiming, verified_choices, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
-from autotune.tvm_backend.export.writing.files import LIBRARY, SOURCE
+from autotune.tvm_backend.export.writing.files import SOURCE
 from autotune.tvm_backend.export.writing.output_folder import lock_of, write
 from autotune.tvm_backend.export.writing.report_json import (
     KernelLimits,

@@ -270,7 +270,7 @@ class GgufModel(Submitted):
 
     def end_tokens(self) -> tuple[int, ...]:
         """Return the tokens that end a text."""
-        return end_tokens(self._decoder.network.file)
+        return end_tokens(self._decoder.network)
 
     def consistent(self, arrays: Arrays) -> Arrays:
         return self._decoder.filled(arrays)

@@ -10,13 +10,14 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.operators.few_bit_product import PackedForm, code_at
+from autotune.tvm_backend.operators.few_bit_product import KERNELS, PackedForm, code_at
 from autotune.tvm_backend.programs import OPAQUE
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
@@ -154,6 +155,7 @@ def mean_square_root(width: int, epsilon: float, value: Value) -> PrimExpr:
     return factor[0]
 
 
+@lru_cache(KERNELS)
 def norm_kernel(blocked: Blocked, rows: int, epsilon: float, *, picked: bool = False) -> PrimFunc:
     """Return the kernel of a norm: (rows, columns) and weights (columns,) to what a product reads.
 
@@ -175,6 +177,7 @@ def norm_kernel(blocked: Blocked, rows: int, epsilon: float, *, picked: bool = F
     return made()
 
 
+@lru_cache(KERNELS)
 def add_norm_kernel(rows: int, width: int, epsilon: float) -> PrimFunc:
     """Return the kernel of x + norm(y): (rows, width) twice, weights (width,), and the result."""
     with kernel() as made:
@@ -189,6 +192,7 @@ def add_norm_kernel(rows: int, width: int, epsilon: float) -> PrimFunc:
     return made()
 
 
+@lru_cache(KERNELS)
 def blocks_kernel(blocked: Blocked) -> PrimFunc:
     """Return the kernel that makes of floats (rows, columns) what a product reads."""
     with kernel() as made:
@@ -199,6 +203,7 @@ def blocks_kernel(blocked: Blocked) -> PrimFunc:
     return made()
 
 
+@lru_cache(KERNELS)
 def gate_kernel(blocked: Blocked, *, gelu: bool, joined: bool) -> PrimFunc:
     """Return the kernel of a gate times what passes it: to what a product reads.
 

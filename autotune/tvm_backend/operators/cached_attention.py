@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
@@ -30,6 +31,7 @@ from autotune.tvm_backend.operators.activations import (
     over_lanes,
     vector,
 )
+from autotune.tvm_backend.operators.few_bit_product import KERNELS
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
 _MAX_TILE = 4  # rows of queries that share what is loaded
@@ -86,6 +88,7 @@ class Attention:
         return self.heads * self.head, shared, shared
 
 
+@lru_cache(KERNELS)
 def keep_kernel(attention: Attention) -> PrimFunc:
     """Return the kernel that rotates queries and keys, and keeps keys and values.
 
@@ -177,6 +180,7 @@ class _Keeper:
             store(second, elements[first] * sin + elements[second] * cos)
 
 
+@lru_cache(KERNELS)
 def attend_kernel(attention: Attention) -> PrimFunc:
     """Return the kernel that gathers values: what each query looks at, weighted by the softmax of scores.
 

@@ -12,6 +12,7 @@ bits a byte has two that lie half a block apart, so that both halves are used as
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ SUMS = "packed_sums"
 KERNEL = "packed_product"  # the name of its kernels
 PRODUCT = "autotune.packed_product"  # the attribute of an imported program that says what it computes
 _NIBBLE_BITS = 4
+KERNELS = 64  # of each kind that are remembered: the layers of a model have the same
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ def packed_product(
     return unscheduled([data, *step, total, *weights, *more, result])
 
 
+@lru_cache(KERNELS)
 def imported_product(form: PackedForm, shape: tuple[int, int, int], *, residual: bool = False) -> PrimFunc:
     """Return the program of `packed_product` for any CPU. `for_target` makes that for a target of it."""
     program = packed_product(form, shape, None, residual=residual)

@@ -19,7 +19,8 @@ from autotune.options import InputSpec
 from autotune.storage.formats import Trial
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.compilation import compile_tuned
-from autotune.tvm_backend.export.runners import onnx_session, tensors_of
+from autotune.tvm_backend.export.host_tensors import tensors_of
+from autotune.tvm_backend.export.runners import onnx_session
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search import propose as proposing

@@ -16,6 +16,7 @@ from autotune.machine.boards import Lent
 from autotune.processes.isolate import isolated
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.export.host_tensors import Returned, tensors_of
 from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.comparison import RuntimeTimes
 from autotune.tvm_backend.kernels.run_board import close_session, open_session
@@ -56,7 +57,7 @@ class BoardComparison:
             WorkerError: The library does not run there.
         """
         with scratch_folder("board") as folder:
-            outputs = Path(folder) / "outputs.npz"
+            outputs = Path(folder) / "outputs.npy"
             self._session(name, self.libraries[name], 1, outputs)
             return timed_process.load(outputs)
 
@@ -111,5 +112,5 @@ class BoardComparison:
         return [float(seconds) * 1e3 for seconds in evaluator().results]
 
 
-def _arrays(outputs: runners.Returned) -> runners.Arrays:
-    return [tensor.numpy() for tensor in runners.tensors_of(outputs)]
+def _arrays(outputs: Returned) -> runners.Arrays:
+    return [tensor.numpy() for tensor in tensors_of(outputs)]

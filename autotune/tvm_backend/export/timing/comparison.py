@@ -22,8 +22,8 @@ from autotune.processes.memory import memory_bytes
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process
+from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
-from autotune.tvm_backend.export.timing.timed_process import KernelTime
 
 TIMINGS = 4  # in one process
 _LONG_S = 60.0  # that all turns together may take
@@ -129,7 +129,7 @@ class RuntimeComparison:
         self._arrays = arrays
         self._threads = threads
         self._folder = scratch_folder("comparison")
-        self._inputs = Path(self._folder.name) / "inputs.npz"
+        self._inputs = Path(self._folder.name) / "inputs.npy"
 
     def __enter__(self) -> RuntimeComparison:
         timed_process.save(self._inputs, self._arrays)
@@ -145,7 +145,7 @@ class RuntimeComparison:
             WorkerError: The runtime cannot run the model.
             WorkerCrashed: The process died.
         """
-        path = Path(self._folder.name) / f"{name}.npz"
+        path = Path(self._folder.name) / f"{name}.npy"
         with self._start(name, path) as process:
             process.imported()
             process.load()

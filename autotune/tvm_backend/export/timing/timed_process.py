@@ -5,8 +5,6 @@
 The first line of standard input is the request, as JSON, for which the runtime is imported. The second asks to load the
 model. Each further line asks for one timing, of the model or of its kernels. Each is answered by one line of JSON.
 Nothing else is on standard output: what libraries print goes to standard error.
-
-Kernels are timed while the whole model runs, so that the caches are as they are for its users.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ import contextlib
 import importlib
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,15 +27,12 @@ from autotune.processes import memory
 from autotune.processes.children import die_with_parent
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import runners
+from autotune.tvm_backend.export.host_runtime import load_on_host, load_runtime
+from autotune.tvm_backend.export.timing.kernel_times import BETWEEN, kernel_times
 from autotune.tvm_backend.export.timing.runtime_process import KERNELS, running_file
 from autotune.tvm_backend.load import without_torch
-from autotune.tvm_backend.types import VirtualMachine
+from autotune.tvm_backend.types import Device, RuntimeModule
 
-_RUNS = 21
-_MIN_RUNS = 3
-_RUNS_S = 1.0  # after which there are no more runs than those
-# What the virtual machine does between kernels. The last returns a weight that lies in the library.
-_BETWEEN = ("vm.builtin.", "runtime.TVMTensorCreateView", "autotune_weight")
 _WARMUP_S = 0.3
 _AGAIN_S = 0.02  # the warm-up before each further timing, because another process ran meanwhile
 _TIMING_S = 0.1
@@ -49,7 +43,7 @@ _SLOW_S = 0.2  # a model whose run takes longer is slow
 _SLOW_TIMINGS = 2  # of a slow model, at most
 _SLOWEST_S = 5.0  # a model whose run takes longer is timed once
 PACKAGES = {
-    "library": ("tvm.runtime.vm",),
+    "library": (),
     "onnxruntime": ("onnxruntime",),
     "openvino": ("openvino",),
     "openvino_default": ("openvino",),
@@ -60,89 +54,27 @@ PACKAGES = {
 }
 
 
-@dataclass(frozen=True)
-class KernelTime:
-    """The time of one kernel in a run of the model.
-
-    Attributes:
-        name: The name of its tensor program.
-        calls: How often the model runs it.
-        us: The median over runs of the time that all its calls take together, in microseconds.
-    """
-
-    name: str
-    calls: int
-    us: float
-
-
-@dataclass
-class _Stopwatch:
-    """Called by TVM's virtual machine before and after each function that a model calls.
-
-    Attributes:
-        finish: Waits until the device has done what it was given: a GPU only begins when a call returns.
-    """
-
-    finish: Callable[[], object]
-    totals: dict[str, float] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
-    _started: float = 0.0
-
-    def __call__(self, _function: object, name: str, before: bool, _result: object, *_arguments: object) -> int:
-        self.finish()
-        if before:
-            self._started = time.perf_counter()
-        else:
-            self.totals[name] = self.totals.get(name, 0.0) + time.perf_counter() - self._started
-            self.calls[name] = self.calls.get(name, 0) + 1
-        return 0
-
-
-def kernel_times(machine: VirtualMachine, run: Callable[[], object], finish: Callable[[], object]) -> list[KernelTime]:
-    """Time the kernels of a model.
-
-    Args:
-        machine: TVM's virtual machine. It is slower afterwards, because it goes on calling the stopwatch.
-        run: Runs the model once on that machine.
-        finish: Waits for the device.
-
-    Returns:
-        The kernels, the one that takes most first.
-    """
-    run()
-    runs: list[_Stopwatch] = []
-    began = time.perf_counter()
-    while len(runs) < (_RUNS if time.perf_counter() - began < _RUNS_S else _MIN_RUNS):
-        watch = _Stopwatch(finish)
-        machine.set_instrument(watch)
-        run()
-        runs.append(watch)
-    names = [name for name in runs[0].totals if not name.startswith(_BETWEEN)]
-    kernels = [
-        KernelTime(name, runs[0].calls[name], statistics.median(watch.totals[name] for watch in runs) * 1e6)
-        for name in names
-    ]
-    return sorted(kernels, key=lambda kernel: (-kernel.us, kernel.name))
-
-
 Run = Callable[[], runners.Arrays]
 Arrays = Mapping[str, Any]
 
 
 def _library(request: Mapping[str, Any], arrays: Arrays) -> Run:
     """Load a library that `export` wrote, as its users do."""
+    kept = [name in request["kept"] for name in arrays]
+    library = Path(request["model"])
+    values = list(arrays.values())
+    if request["device"] == "cuda":
+        return runners.machine_runner(*_on_gpu(library), values, request["function"], kept)
+    return runners.machine_runner(load_on_host(library)[1], None, values, request["function"], kept)
+
+
+def _on_gpu(library: Path) -> tuple[RuntimeModule, Device]:
     import tvm
     from tvm.runtime import vm
-    from tvm_ffi.libinfo import load_lib_ctypes
 
-    # Without the compiler, nothing loads the library that has functions such as `tvm.contrib.sort.argsort`.
-    load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_GLOBAL", extra_lib_paths=tvm.libinfo.package_lib_paths())
-    if request["device"] == "cuda":
-        runtime.load()
-    device = tvm.cuda(0) if request["device"] == "cuda" else tvm.cpu(0)
-    machine = vm.VirtualMachine(tvm.runtime.load_module(request["model"]), device)
-    kept = [name in request["kept"] for name in arrays]
-    return runners.machine_runner(machine, device, list(arrays.values()), request["function"], kept)
+    runtime.load()
+    device = tvm.cuda(0)
+    return vm.VirtualMachine(tvm.runtime.load_module(str(library)), device).module, device
 
 
 def _onnxruntime(request: Mapping[str, Any], arrays: Arrays) -> Run:
@@ -283,7 +215,7 @@ def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[st
         returns, or `kernels`.
     """
     arrays = dict(zip(request["names"], load(Path(request["inputs"])), strict=True))
-    import_runtime(request["runtime"])
+    import_runtime(request["runtime"], request["device"])
     yield {}
     asked = iter(orders)
     next(asked)
@@ -293,7 +225,7 @@ def serve(request: Mapping[str, Any], orders: Iterable[str]) -> Iterator[dict[st
     timer = Timer(run.stay if request["device"] == "cuda" and isinstance(run, runners.DeviceRun) else run)
     for order in asked:
         if order.strip() == KERNELS and isinstance(run, runners.MachineRun):
-            kernels = kernel_times(run.machine, run.stay, run.device.sync)
+            kernels = kernel_times(run.machine, run.stay, run.sync)
             yield {"kernels": [asdict(kernel) for kernel in kernels]}
         else:
             yield {"ms": timer.time()}
@@ -332,29 +264,33 @@ def _told_kernels(run: Run, outputs: str | None) -> Iterator[None]:
     with running_file(outputs).open("w") as file:
 
         def tell(_function: object, name: str, before: bool, _result: object, *_arguments: object) -> int:
-            if before and not name.startswith(_BETWEEN):
+            if before and not name.startswith(BETWEEN):
                 file.seek(0)
                 file.truncate()
                 file.write(name)
                 file.flush()
             return 0
 
-        run.machine.set_instrument(tell)
+        run.machine["set_instrument"](tell)
         try:
             yield
         finally:
-            run.machine.module["set_instrument"](None)
+            run.machine["set_instrument"](None)
 
 
-def import_runtime(runtime: str) -> None:
-    """Import the packages of a runtime, as their users would have done.
+def import_runtime(runtime: str, device: str = "cpu") -> None:
+    """Import the packages of a runtime, as their users would have done. A library on the CPU needs TVM's runtime alone.
 
     OpenVINO is imported without the package that reports its use: nothing is sent, and its threads disturb no timing.
     """
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
-    with without_torch() if runtime == "library" else contextlib.nullcontext():
-        for package in PACKAGES[runtime]:
-            importlib.import_module(package)
+    if runtime == "library" and device == "cuda":
+        with without_torch():
+            importlib.import_module("tvm.runtime.vm")
+    elif runtime == "library":
+        load_runtime()
+    for package in PACKAGES[runtime]:
+        importlib.import_module(package)
 
 
 def outputs_of_graph(run: runners.DeviceRun) -> runners.Arrays:
@@ -368,14 +304,19 @@ def outputs_of_graph(run: runners.DeviceRun) -> runners.Arrays:
 
 
 def save(path: Path, arrays: Sequence[Any]) -> None:
-    """Write arrays to a file, in order."""
-    np.savez(path, allow_pickle=False, **{f"array{index}": array for index, array in enumerate(arrays)})
+    """Write arrays to a file, one after the other: an archive would cost a checksum of each."""
+    with path.open("wb") as file:
+        for array in arrays:
+            np.save(file, array, allow_pickle=False)
 
 
 def load(path: Path) -> runners.Arrays:
     """Read the arrays that `save` wrote."""
-    with np.load(path, allow_pickle=False) as stored:
-        return [stored[f"array{index}"] for index in range(len(stored.files))]
+    arrays = []
+    with path.open("rb") as file:
+        while file.peek(1):
+            arrays.append(np.load(file, allow_pickle=False))
+    return arrays
 
 
 def main() -> None:

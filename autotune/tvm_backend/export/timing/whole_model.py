@@ -19,8 +19,8 @@ from autotune.tvm_backend.export.submitted import ExportJob
 from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing.board_comparison import BoardComparison
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.own_error import own_error
-from autotune.tvm_backend.export.timing.timed_process import KernelTime
 
 # Keys of latencies in the report.
 TUNED = "tuned_ms"
@@ -274,7 +274,9 @@ def compare(
         apart = set[str]() if beside else {reference}
         pair = (TUNED, reference) if beside else None
         whose = WITHOUT_GRAPH if WITHOUT_GRAPH in libraries else TUNED
-        timed = comparison.time(request.turns, pair=pair, without=apart, longest_s=request.compare_s, kernels_of=whose)
+        # Nothing that is compared with needs to be known to a percent.
+        longest_s = request.compare_s if model.is_usual else request.compare_s / len(export.models)
+        timed = comparison.time(request.turns, pair=pair, without=apart, longest_s=longest_s, kernels_of=whose)
         times = {**dict.fromkeys(runtimes), **timed}
         return Comparison(verified, model.runtime, times, timed[whose].fastest_kernels())
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from autotune.storage.export_lock import LOCK, ExportLock
 from autotune.storage.trees import remove_tree
-from autotune.tvm_backend.export.loadable import REPORT
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
 from autotune.tvm_backend.export.writing.cpp_program import CHECKS, FOLDER, HEADER, LANGUAGE, STATIC
 
-LIBRARY = "model.so"
 SCRIPT = "run.py"
 TOKENIZER = "tokenizer.json"  # of a language model
 SOURCE = "source"  # the folder with the network as C++ source, and the files in it

@@ -12,11 +12,11 @@ from autotune.storage.exploration_files import current_plan
 from autotune.storage.export_lock import LOCK, ExportLock, LockedTask
 from autotune.storage.formats import Trial
 from autotune.tvm_backend.compiler_digest import compiler_digest
-from autotune.tvm_backend.export.loadable import REPORT
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
 from autotune.tvm_backend.export.timing.whole_model import Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
-from autotune.tvm_backend.export.writing.files import LIBRARY, REPORT_FORMAT, SCRIPT, SOURCE, TOKENIZER, move_source
+from autotune.tvm_backend.export.writing.files import REPORT_FORMAT, SCRIPT, SOURCE, TOKENIZER, move_source
 from autotune.version import __version__
 
 

@@ -107,11 +107,16 @@ def read_network(module: IRModule, weights_start: int) -> Network:
     Raises:
         ModelError: The model does more than call kernels on tensors of fixed sizes. The message names what.
     """
-    functions = {name.name_hint: item for name, item in module.functions.items() if isinstance(item, relax.Function)}
-    if set(functions) != {"main"}:
+    check_functions(module)
+    kernels = {name.name_hint: item for name, item in module.functions.items() if name.name_hint != "main"}
+    return _Reader(kernels, weights_start).read(module["main"])
+
+
+def check_functions(module: IRModule) -> None:
+    """Check that a module has the function `main` alone, besides its kernels. Errors are those of `read_network`."""
+    functions = [name.name_hint for name, item in module.functions.items() if isinstance(item, relax.Function)]
+    if functions != ["main"]:
         raise refused(f"it has the functions {', '.join(sorted(functions))}; only main can be written")
-    kernels = {name.name_hint: item for name, item in module.functions.items() if name.name_hint not in functions}
-    return _Reader(kernels, weights_start).read(functions["main"])
 
 
 def refused(why: str) -> ModelError:

@@ -11,9 +11,10 @@ from autotune.device_settings import BoardSettings
 from autotune.devices import kind_of
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.cuda.runtime import CUDART
+from autotune.tvm_backend.export.loadable import LIBRARY
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import language_script
-from autotune.tvm_backend.export.writing.files import LIBRARY, MADE_BY
+from autotune.tvm_backend.export.writing.files import MADE_BY
 from autotune.tvm_backend.isa import permissions
 from autotune.version import __version__
 

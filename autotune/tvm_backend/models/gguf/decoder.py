@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 TOKENS = "tokens"  # the dimension that sets of shapes differ in
 _AT_A_TIME = (1, 16, 64, 256)
 _DEFAULT_CONTEXT = 2048
-_MAX_PAST = 256  # tokens before those that a model is verified on
+_MAX_PAST = 128  # tokens before those that a model is verified on
 _SEED = 2026
 
 

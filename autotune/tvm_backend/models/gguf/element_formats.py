@@ -45,13 +45,13 @@ class Blocks:
     def floats(self) -> npt.NDArray[np.float32]:
         """Return the elements in float32."""
         rows, blocks = self.scale.shape
-        codes = self.codes.reshape(rows, blocks, -1).astype(np.float32)
-        scale = self.scale.astype(np.float32)[:, :, None]
+        values = self.codes.reshape(rows, blocks, -1).astype(np.float32)
         if self.offset is None:
-            values = (codes - np.float32(self.zero)) * scale
-        else:
-            values = codes * scale + self.offset.astype(np.float32)[:, :, None]
-        return np.asarray(values.reshape(rows, -1), np.float32)
+            values -= np.float32(self.zero)
+        values *= self.scale.astype(np.float32)[:, :, None]
+        if self.offset is not None:
+            values += self.offset.astype(np.float32)[:, :, None]
+        return values.reshape(rows, -1)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from autotune.tvm_backend.operators import activations as kernels
 from autotune.tvm_backend.operators.activations import LANES, Blocked
 from autotune.tvm_backend.operators.cached_attention import Attention, attend_kernel, keep_kernel
 from autotune.tvm_backend.operators.few_bit_product import KERNEL, PackedForm, PackedRows, imported_product, pack
-from autotune.tvm_backend.types import Expr, IRModule, PrimFunc
+from autotune.tvm_backend.types import Expr, GlobalVar, IRModule, PrimFunc
 
 Array = npt.NDArray[Any]
 IDS = "ids"
@@ -157,6 +157,7 @@ class _Graph:
         specs = input_specs(weights, rows, context)
         self._inputs = {item.name: relax.Var(item.name, relax.TensorType(item.shape, item.dtype)) for item in specs}
         self._angles: dict[bool, list[Expr]] = {}
+        self._functions: dict[PrimFunc, GlobalVar] = {}  # a builder would compare each with all that it has
 
     def build(self) -> IRModule:
         """Return the module."""
@@ -303,7 +304,9 @@ class _Graph:
     def _call(
         self, program: PrimFunc, name: str, operands: Sequence[Expr], types: Sequence[tuple[tuple[int, ...], str]]
     ) -> Expr:
-        function = self._builder.add_func(program, name)
+        if program not in self._functions:
+            self._functions[program] = self._builder.add_func(program, name)
+        function = self._functions[program]
         made = [relax.TensorType(shape, dtype) for shape, dtype in types]
         return self._builder.emit(relax.call_tir(function, list(operands), out_ty=made if len(made) > 1 else made[0]))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.tvm_backend.models.gguf.file import GgufFile
+from autotune.tvm_backend.models.gguf.network import DecoderFile
 
 _KEYS = "tokenizer.ggml."
 _CONTROL = 3  # the type of a token that stands for no text
@@ -36,10 +37,11 @@ _CUTS: Mapping[str, Sequence[dict[str, Any]]] = {
 }
 
 
-def end_tokens(file: GgufFile) -> tuple[int, ...]:
-    """Return the tokens that end a text."""
-    values = [file.values.get(_KEYS + key) for key in _ENDS]
-    return tuple(dict.fromkeys(value for value in values if isinstance(value, int) and not isinstance(value, bool)))
+def end_tokens(network: DecoderFile) -> tuple[int, ...]:
+    """Return the tokens that end a text. What is no token of the decoder is none of them."""
+    values = [network.file.values.get(_KEYS + key) for key in _ENDS]
+    numbers = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
+    return tuple(dict.fromkeys(number for number in numbers if 0 <= number < network.sizes.vocabulary))
 
 
 def tokenizer_json(file: GgufFile) -> str | None:
@@ -48,11 +50,9 @@ def tokenizer_json(file: GgufFile) -> str | None:
     tokens, kinds, merges = (file.values.get(_KEYS + key) for key in ("tokens", "token_type", "merges"))
     if file.values.get(_KEYS + "model") != "gpt2" or cuts is None:
         return None
-    if (
-        not isinstance(tokens, list)
-        or not isinstance(merges, list)
-        or not all(isinstance(item, str) for item in tokens)
-    ):
+    if not isinstance(tokens, list) or not isinstance(merges, list):
+        return None
+    if not all(isinstance(item, str) for item in (*tokens, *merges)):
         return None
     types = kinds if isinstance(kinds, list) and len(kinds) == len(tokens) else [1] * len(tokens)
     added = [

@@ -13,7 +13,7 @@ from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
 from autotune.tvm_backend.export.model_facts import kernel_work
 from autotune.tvm_backend.export.ready_library import KernelWork
-from autotune.tvm_backend.export.timing.timed_process import KernelTime
+from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.writing import report_json
 from autotune.tvm_backend.export.writing.report_json import KernelLimits
 from autotune.tvm_backend.expressions import constant_bytes, constant_places
