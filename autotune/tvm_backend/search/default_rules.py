@@ -20,7 +20,7 @@ from tvm.s_tir import SBlockRealize, ScheduleError
 
 from autotune.tvm_backend.search.program_blocks import (
     REDUCED,
-    Block,
+    ProgramBlock,
     blocks_of,
     calls_of,
     has,
@@ -84,7 +84,7 @@ def _apply(schedule: Schedule) -> bool:
     return True
 
 
-def _inlined(schedule: Schedule, blocks: Sequence[Block]) -> list[Block]:
+def _inlined(schedule: Schedule, blocks: Sequence[ProgramBlock]) -> list[ProgramBlock]:
     """Inline what is computed once for each element that reads it, and return the other blocks."""
     kept = []
     for item in blocks[:-1]:
@@ -101,7 +101,7 @@ def _inlined(schedule: Schedule, blocks: Sequence[Block]) -> list[Block]:
     return [item for item in blocks_of(schedule) if str(item.block.name_hint) in names]
 
 
-def _shared(kept: Sequence[Block]) -> list[int]:
+def _shared(kept: Sequence[ProgramBlock]) -> list[int]:
     """The axes of the last block that all reductions have: a result of theirs is for all elements along others."""
     *before, last = kept
     if last.reduces:
@@ -111,7 +111,7 @@ def _shared(kept: Sequence[Block]) -> list[int]:
     return [place for place, axis in enumerate(last.spatial) if all(uses(region, axis) for region in regions)]
 
 
-def _lies_in_rows(kept: Sequence[Block], shared: Sequence[int]) -> bool:
+def _lies_in_rows(kept: Sequence[ProgramBlock], shared: Sequence[int]) -> bool:
     """Whether what is reduced lies side by side."""
     last = kept[-1]
     if len(shared) < len(last.spatial):
@@ -121,7 +121,7 @@ def _lies_in_rows(kept: Sequence[Block], shared: Sequence[int]) -> bool:
     return not any(has(widest.region[-1].min, axis) for axis in first.spatial)
 
 
-def _parts(schedule: Schedule, blocks: Sequence[Block]) -> bool:
+def _parts(schedule: Schedule, blocks: Sequence[ProgramBlock]) -> bool:
     """Schedule a program with several results that share nothing, as those of a split; return whether it is one."""
     inner = [item for item in blocks if schedule.get_consumers(item.ref)]
     if any(item.reduces for item in blocks) or any(is_shared(schedule, item) for item in inner):
@@ -136,7 +136,7 @@ def _parts(schedule: Schedule, blocks: Sequence[Block]) -> bool:
     return True
 
 
-def _by_cut_rows(schedule: Schedule, item: Block) -> None:
+def _by_cut_rows(schedule: Schedule, item: ProgramBlock) -> None:
     """Cut rows where a condition begins to hold. LLVM makes vectors of the plain loops that this leaves."""
     *outer, row = schedule.get_loops(item.ref)
     _cut(schedule, row)
@@ -144,7 +144,7 @@ def _by_cut_rows(schedule: Schedule, item: Block) -> None:
         schedule.parallel(schedule.fuse(*outer))
 
 
-def _elementwise(schedule: Schedule, item: Block) -> None:
+def _elementwise(schedule: Schedule, item: ProgramBlock) -> None:
     """Vectors lie in rows of the result: across rows, each lane would compute where its element is."""
     loops = list(schedule.get_loops(item.ref)) or [schedule.add_unit_loop(item.ref)]
     most = _MAX_COLUMNS if len(calls_of(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
@@ -160,7 +160,7 @@ def _elementwise(schedule: Schedule, item: Block) -> None:
         schedule.parallel(outer)
 
 
-def _by_rows(schedule: Schedule, kept: Sequence[Block], shared: Sequence[int]) -> None:
+def _by_rows(schedule: Schedule, kept: Sequence[ProgramBlock], shared: Sequence[int]) -> None:
     """A parallel iteration computes all blocks for a row."""
     steps = [step for item in kept for step in (*_partial_results(schedule, item), (item.ref, 0))]
     row = _together(schedule, [ref for ref, _ in steps], [schedule.get_loops(kept[-1].ref)[place] for place in shared])
@@ -173,7 +173,7 @@ def _by_rows(schedule: Schedule, kept: Sequence[Block], shared: Sequence[int]) -
             schedule.vectorize(inner)
 
 
-def _partial_results(schedule: Schedule, item: Block) -> list[tuple[BlockRV, int]]:
+def _partial_results(schedule: Schedule, item: ProgramBlock) -> list[tuple[BlockRV, int]]:
     """Split blocks off a reduction that compute partial results, and return them with how many they compute.
 
     Each but the first of them reduces pairs of the results of the one before, on a vector.
@@ -201,7 +201,7 @@ def _partial_width(extent: int) -> int:
     return max(widths, key=lambda width: (width % _LANES == 0, width % _FEW == 0, width), default=0)
 
 
-def _part(schedule: Schedule, item: Block, loop: LoopRV, width: int) -> BlockRV:
+def _part(schedule: Schedule, item: ProgramBlock, loop: LoopRV, width: int) -> BlockRV:
     _, lane = schedule.split(loop, [None, width])
     part = schedule.rfactor(lane, len(item.block.writes[0].source.shape))
     if width <= _VECTORS * _LANES:
@@ -222,7 +222,7 @@ def _along_vectors(schedule: Schedule, ref: BlockRV, loops: Sequence[LoopRV], wi
     schedule.decompose_reduction(ref, steps[0])
 
 
-def _by_columns(schedule: Schedule, kept: Sequence[Block], shared: Sequence[int]) -> None:
+def _by_columns(schedule: Schedule, kept: Sequence[ProgramBlock], shared: Sequence[int]) -> None:
     """A parallel iteration computes all blocks for some columns; for all of a row that cannot be split evenly."""
     loops = schedule.get_loops(kept[-1].ref)
     spatial = loops[: len(kept[-1].spatial)]
