@@ -27,6 +27,7 @@ from autotune.strategies import samplers
 from autotune.tvm_backend.export.mapped_weights import MappedWeights, map_weights
 from autotune.tvm_backend.export.submitted import OnnxModel, submitted
 from autotune.tvm_backend.expressions import is_tensor_constant
+from autotune.tvm_backend.graph.joined_tables import join_tables
 from autotune.tvm_backend.graph.tensor_objects import share_objects
 from autotune.tvm_backend.kernels.objects import kernel_objects, linked_pipeline, without_kernels
 from autotune.tvm_backend.kernels.pipeline import pipeline
@@ -257,7 +258,7 @@ def lower_tuned(
             rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
             rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
             scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
-    return finish(scheduled, target, cuda_graph=cuda_graph)
+    return finish(join_tables(scheduled, target), target, cuda_graph=cuda_graph)
 
 
 def _database(programs: Iterable[IRModule], best: Mapping[str, Trial], target: Target) -> Database:

@@ -12,6 +12,7 @@ from tvm import relax
 
 from autotune.options import Activations
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of
+from autotune.tvm_backend.graph.joined_tables import TABLE
 from autotune.tvm_backend.graph.permutations import axes_of
 from autotune.tvm_backend.isa.available import byte_table
 from autotune.tvm_backend.isa.values import LANES, WORD
@@ -169,7 +170,7 @@ class IntegerGraph(PackedGraph):
         instructions = byte_table(self.target) if static_shape(flat)[1] == VECTOR else None
         program = byte_kernels.table_kernel(static_shape(flat), instructions)
         operands = [flat, relax.const(table, "uint8")]
-        result = self.kernel(program, "integer_table", operands, static_shape(flat), "uint8")
+        result = self.kernel(program, TABLE, operands, static_shape(flat), "uint8")
         return self.emit(relax.op.reshape(result, static_shape(data)))
 
     def is_quantised(self, expr: Expr) -> bool:

@@ -1,4 +1,4 @@
-"""Default schedules of programs without products: maxima, sums and means, pools, softmax and what is elementwise.
+"""Default schedules of programs without products: maxima, sums, pools, softmax, splits and what is elementwise.
 
 A program without a trial is compiled by them. They are sane at every size: no reduction is computed again for each
 element that reads it, threads share rows or columns, and vectors lie along the last axis. What MetaSchedule draws at
@@ -12,15 +12,29 @@ step of the reduction is one on vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
-from tvm.ir import TensorRegion
 from tvm.s_tir import SBlockRealize, ScheduleError
 
+from autotune.tvm_backend.search.program_blocks import (
+    REDUCED,
+    ProgramBlock,
+    blocks_of,
+    calls_of,
+    has,
+    has_condition_along_rows,
+    has_one_end,
+    is_dear,
+    is_foreign,
+    is_over_windows,
+    is_product,
+    is_shared,
+    reads_of,
+    size_of,
+    uses,
+)
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, Schedule
 from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
@@ -32,26 +46,6 @@ _FEWEST = 4
 _FEW_CALLS = 2
 _UNROLLED = 32  # steps of a reduction
 _PARALLEL_FROM = 4096  # elements; fewer are done before other threads have begun
-_REDUCED = 2  # the type of an axis that is reduced, in TVM
-_OWN_RULES = ("meta_schedule.pool_", "meta_schedule.adaptive_pool")  # rules of MetaSchedule that are no better
-_CONDITION = "prim.if_then_else"
-_CHEAP = (_CONDITION, "prim.likely", "tirx.bitwise", "tirx.shift", "tirx.fabs")
-
-
-@dataclass(frozen=True)
-class _Block:
-    """A block of a program, as it is before it is scheduled.
-
-    Attributes:
-        ref: The block in the schedule.
-        reduces: Whether it is a reduction.
-        spatial: Its other axes.
-    """
-
-    ref: BlockRV
-    block: tvm.s_tir.SBlock
-    reduces: bool
-    spatial: tuple[tirx.Var, ...]
 
 
 class _NoRule(Exception):
@@ -72,11 +66,11 @@ def default_rule(program: IRModule) -> Schedule | None:
 
 
 def _apply(schedule: Schedule) -> bool:
-    blocks = _blocks(schedule)
-    if not blocks or not _has_one_end(blocks):
+    blocks = blocks_of(schedule)
+    if not blocks or any(is_foreign(item) or is_product(item) for item in blocks):
         return False
-    if any(_is_foreign(item) or _is_product(item) for item in blocks):
-        return False
+    if not has_one_end(blocks):
+        return _parts(schedule, blocks)
     kept = _inlined(schedule, blocks)
     if not any(item.reduces for item in kept):
         if len(kept) == 1:
@@ -90,65 +84,13 @@ def _apply(schedule: Schedule) -> bool:
     return True
 
 
-def _blocks(schedule: Schedule) -> list[_Block]:
-    """The blocks of a program in order; none if one is not a plain nest of loops."""
-    nests = []
-    for ref in schedule.get_child_blocks(schedule.get_sblock("root")):
-        block = schedule.get(ref)
-        if schedule.get_child_blocks(ref) or not {int(axis.iter_type) for axis in block.iter_vars} <= {0, _REDUCED}:
-            return []
-        nests.append(_Block(ref, block, bool(_axes(block, _REDUCED)), tuple(_axes(block, 0))))
-    return nests
-
-
-def _axes(block: tvm.s_tir.SBlock, kind: int) -> list[tirx.Var]:
-    return [axis.var for axis in block.iter_vars if int(axis.iter_type) == kind]
-
-
-def _has_one_end(blocks: Sequence[_Block]) -> bool:
-    """Whether all that is computed is for the last block."""
-    read = [region.source for item in blocks for region in _reads(item)]
-    return all(
-        any(region.source.same_as(other) for region in item.block.writes for other in read) for item in blocks[:-1]
-    )
-
-
-def _is_foreign(item: _Block) -> bool:
-    """Whether a block has a rule of its own, or is written for tensor instructions."""
-    rule = str(item.block.annotations.get("schedule_rule", ""))
-    return bool(rule) and not rule.startswith(_OWN_RULES)
-
-
-def _is_product(item: _Block) -> bool:
-    """Whether a reduction reads tensors again and again, as products do: MetaSchedule's tiles are for those."""
-    reads = _reads(item)
-    if not item.reduces or len(reads) < 2:
-        return False
-    return any(not all(_uses(region, axis) for axis in item.spatial) for region in reads)
-
-
-def _reads(item: _Block) -> list[TensorRegion]:
-    written = [region.source for region in item.block.writes]
-    return [region for region in item.block.reads if not any(region.source.same_as(other) for other in written)]
-
-
-def _uses(region: TensorRegion, axis: tirx.Var) -> bool:
-    return any(_has(bounds.min, axis) for bounds in region.region)
-
-
-def _has(expression: tvm.tirx.PrimExpr, variable: tirx.Var) -> bool:
-    seen: list[tirx.Var] = []
-    tvm_ffi.structural_walk(expression, ((tirx.Var, seen.append),))
-    return any(item.same_as(variable) for item in seen)
-
-
-def _inlined(schedule: Schedule, blocks: Sequence[_Block]) -> list[_Block]:
+def _inlined(schedule: Schedule, blocks: Sequence[ProgramBlock]) -> list[ProgramBlock]:
     """Inline what is computed once for each element that reads it, and return the other blocks."""
     kept = []
     for item in blocks[:-1]:
         consumers = [schedule.get(ref) for ref in schedule.get_consumers(item.ref)]
-        again = len(consumers) > 1 or any(_rereads(consumer) for consumer in consumers)
-        if item.reduces or (again and _is_dear(item)):
+        again = len(consumers) > 1 or any(is_over_windows(consumer) for consumer in consumers)
+        if item.reduces or (again and is_dear(item)):
             kept.append(item)
             continue
         try:
@@ -156,53 +98,56 @@ def _inlined(schedule: Schedule, blocks: Sequence[_Block]) -> list[_Block]:
         except ScheduleError:
             kept.append(item)
     names = {str(item.block.name_hint) for item in (*kept, blocks[-1])}
-    return [item for item in _blocks(schedule) if str(item.block.name_hint) in names]
+    return [item for item in blocks_of(schedule) if str(item.block.name_hint) in names]
 
 
-def _rereads(block: tvm.s_tir.SBlock) -> bool:
-    """Whether a block is a reduction over windows, which overlap."""
-    reduced = _axes(block, _REDUCED)
-    own = _axes(block, 0)
-    bounds = [item.min for region in block.reads for item in region.region]
-    return any(any(_has(item, axis) for axis in own) and any(_has(item, axis) for axis in reduced) for item in bounds)
-
-
-def _is_dear(item: _Block) -> bool:
-    """Whether an element takes more than a few instructions, or has a condition, as what is padded has."""
-    calls = _calls(item)
-    return _CONDITION in calls or any(not name.startswith(_CHEAP) for name in calls)
-
-
-def _calls(item: _Block) -> list[str]:
-    calls: list[str] = []
-    tvm_ffi.structural_walk(item.block.body, ((relax.Call, lambda call: calls.append(str(call.op.name))),))
-    return calls
-
-
-def _shared(kept: Sequence[_Block]) -> list[int]:
+def _shared(kept: Sequence[ProgramBlock]) -> list[int]:
     """The axes of the last block that all reductions have: a result of theirs is for all elements along others."""
     *before, last = kept
     if last.reduces:
         return list(range(len(last.spatial)))
     reduced = [item.block.writes[0].source for item in before if item.reduces]
     regions = [region for region in last.block.reads if any(region.source.same_as(buffer) for buffer in reduced)]
-    return [place for place, axis in enumerate(last.spatial) if all(_uses(region, axis) for region in regions)]
+    return [place for place, axis in enumerate(last.spatial) if all(uses(region, axis) for region in regions)]
 
 
-def _lies_in_rows(kept: Sequence[_Block], shared: Sequence[int]) -> bool:
+def _lies_in_rows(kept: Sequence[ProgramBlock], shared: Sequence[int]) -> bool:
     """Whether what is reduced lies side by side."""
     last = kept[-1]
     if len(shared) < len(last.spatial):
         return len(last.spatial) - 1 not in shared
     first = next(item for item in kept if item.reduces)
-    widest = max(_reads(first), key=lambda region: len(region.region))
-    return not any(_has(widest.region[-1].min, axis) for axis in first.spatial)
+    widest = max(reads_of(first), key=lambda region: len(region.region))
+    return not any(has(widest.region[-1].min, axis) for axis in first.spatial)
 
 
-def _elementwise(schedule: Schedule, item: _Block) -> None:
+def _parts(schedule: Schedule, blocks: Sequence[ProgramBlock]) -> bool:
+    """Schedule a program with several results that share nothing, as those of a split; return whether it is one."""
+    inner = [item for item in blocks if schedule.get_consumers(item.ref)]
+    if any(item.reduces for item in blocks) or any(is_shared(schedule, item) for item in inner):
+        return False
+    for item in inner:
+        schedule.compute_inline(item.ref)
+    for item in blocks_of(schedule):
+        if has_condition_along_rows(item):
+            _by_cut_rows(schedule, item)
+        else:
+            _elementwise(schedule, item)
+    return True
+
+
+def _by_cut_rows(schedule: Schedule, item: ProgramBlock) -> None:
+    """Cut rows where a condition begins to hold. LLVM makes vectors of the plain loops that this leaves."""
+    *outer, row = schedule.get_loops(item.ref)
+    _cut(schedule, row)
+    if outer and size_of(item.block) >= _PARALLEL_FROM:
+        schedule.parallel(schedule.fuse(*outer))
+
+
+def _elementwise(schedule: Schedule, item: ProgramBlock) -> None:
     """Vectors lie in rows of the result: across rows, each lane would compute where its element is."""
     loops = list(schedule.get_loops(item.ref)) or [schedule.add_unit_loop(item.ref)]
-    most = _MAX_COLUMNS if len(_calls(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
+    most = _MAX_COLUMNS if len(calls_of(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
     extents = [_extent(schedule, loop) for loop in loops]
     inside = next((count for count in range(1, len(loops)) if prod(extents[-count:]) >= _LANES), len(loops))
     outer, inner = _vectors(schedule, schedule.fuse(*loops[-inside:]), most)
@@ -215,7 +160,7 @@ def _elementwise(schedule: Schedule, item: _Block) -> None:
         schedule.parallel(outer)
 
 
-def _by_rows(schedule: Schedule, kept: Sequence[_Block], shared: Sequence[int]) -> None:
+def _by_rows(schedule: Schedule, kept: Sequence[ProgramBlock], shared: Sequence[int]) -> None:
     """A parallel iteration computes all blocks for a row."""
     steps = [step for item in kept for step in (*_partial_results(schedule, item), (item.ref, 0))]
     row = _together(schedule, [ref for ref, _ in steps], [schedule.get_loops(kept[-1].ref)[place] for place in shared])
@@ -228,19 +173,19 @@ def _by_rows(schedule: Schedule, kept: Sequence[_Block], shared: Sequence[int]) 
             schedule.vectorize(inner)
 
 
-def _partial_results(schedule: Schedule, item: _Block) -> list[tuple[BlockRV, int]]:
+def _partial_results(schedule: Schedule, item: ProgramBlock) -> list[tuple[BlockRV, int]]:
     """Split blocks off a reduction that compute partial results, and return them with how many they compute.
 
     Each but the first of them reduces pairs of the results of the one before, on a vector.
     """
     if not item.reduces or len(item.block.writes) > 1:
         return []
-    extent = prod(int(axis.dom.extent) for axis in item.block.iter_vars if int(axis.iter_type) == _REDUCED)
+    extent = prod(int(axis.dom.extent) for axis in item.block.iter_vars if int(axis.iter_type) == REDUCED)
     loop = schedule.fuse(*schedule.get_loops(item.ref)[len(item.spatial) :])
     width = _partial_width(extent)
     partial = []
     is_even = width and width % _FEW == 0
-    if not is_even and extent >= _LANES and _is_dear(item):  # it is computed on whole vectors, and reduced afterwards
+    if not is_even and extent >= _LANES and is_dear(item):  # it is computed on whole vectors, and reduced afterwards
         partial.append((_part(schedule, item, loop, extent), extent))
         loop = schedule.get_loops(item.ref)[-1]
     while width > 1:
@@ -256,7 +201,7 @@ def _partial_width(extent: int) -> int:
     return max(widths, key=lambda width: (width % _LANES == 0, width % _FEW == 0, width), default=0)
 
 
-def _part(schedule: Schedule, item: _Block, loop: LoopRV, width: int) -> BlockRV:
+def _part(schedule: Schedule, item: ProgramBlock, loop: LoopRV, width: int) -> BlockRV:
     _, lane = schedule.split(loop, [None, width])
     part = schedule.rfactor(lane, len(item.block.writes[0].source.shape))
     if width <= _VECTORS * _LANES:
@@ -277,7 +222,7 @@ def _along_vectors(schedule: Schedule, ref: BlockRV, loops: Sequence[LoopRV], wi
     schedule.decompose_reduction(ref, steps[0])
 
 
-def _by_columns(schedule: Schedule, kept: Sequence[_Block], shared: Sequence[int]) -> None:
+def _by_columns(schedule: Schedule, kept: Sequence[ProgramBlock], shared: Sequence[int]) -> None:
     """A parallel iteration computes all blocks for some columns; for all of a row that cannot be split evenly."""
     loops = schedule.get_loops(kept[-1].ref)
     spatial = loops[: len(kept[-1].spatial)]
@@ -342,7 +287,7 @@ def _is_reduced(schedule: Schedule, ref: BlockRV, loop: LoopRV) -> bool:
     realize = _realize_of(schedule, ref)
     variable = schedule.get(loop).loop_var
     pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-    return any(int(axis.iter_type) == _REDUCED and _has(value, variable) for axis, value in pairs)
+    return any(int(axis.iter_type) == REDUCED and has(value, variable) for axis, value in pairs)
 
 
 def _realize_of(schedule: Schedule, ref: BlockRV) -> SBlockRealize:

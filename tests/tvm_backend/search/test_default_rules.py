@@ -12,7 +12,7 @@ import pytest
 import tvm
 import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from autotune import strategies
 from autotune.options import InputSpec
@@ -28,6 +28,7 @@ from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, by_rule, propose
 from autotune.tvm_backend.search.tasks import extract_programs
+from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
 _PARALLEL = 1
 _VECTORIZED = 2
@@ -125,6 +126,43 @@ def steps_of(program: Any) -> int:
         return times
 
     return inside(program["main"].body, 1)
+
+
+def test_a_split_of_rows_that_were_put_together_is_copied_without_conditions(tmp_path: Path, target: Any) -> None:
+    """As in detectors: the maps of three sizes become rows, and boxes and classes are cut from them."""
+    sizes = (12, 7, 4)
+    value = helper.make_tensor_value_info
+    shape = numpy_helper.from_array(np.array([1, 82, -1]), "shape")
+    counts = numpy_helper.from_array(np.array([64, 18]), "counts")
+    nodes = [helper.make_node("Reshape", [f"x{size}", "shape"], [f"r{size}"]) for size in sizes]
+    nodes.append(helper.make_node("Concat", [f"r{size}" for size in sizes], ["rows"], axis=2))
+    nodes.append(helper.make_node("Split", ["rows", "counts"], ["boxes", "classes"], axis=1))
+    inputs = [value(f"x{size}", TensorProto.FLOAT, [1, 82, size, size]) for size in sizes]
+    outputs = [onnx.ValueInfoProto(name=name) for name in ("boxes", "classes")]
+    graph = helper.make_graph(nodes, "network", inputs, outputs, [shape, counts])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(onnx.shape_inference.infer_shapes(proto), str(tmp_path / "model.onnx"))
+    lowered = prepare(read_model(tmp_path / "model.onnx", {}).module, target)
+    (program,) = extract_programs(lowered, target).values()
+    schedule = default_rule(program)
+    assert schedule is not None
+    loops = loops_of(schedule.mod)
+    assert [int(loop.extent) for loop in loops if WHOLE_VECTORS in loop.annotations] == [209, 209]
+    assert [int(loop.extent) for loop in loops if int(loop.kind) == _PARALLEL] == [64]
+    machine = relax.VirtualMachine(compile_tuned(lowered, [program], {}, target), tvm.cpu())
+    arrays = [_RNG.standard_normal((1, 82, size, size)).astype(np.float32) for size in sizes]
+    boxes, classes = (item.numpy() for item in tensors_of(machine["main"](*map(tvm.runtime.tensor, arrays))))
+    rows = np.concatenate([item.reshape(1, 82, -1) for item in arrays], axis=2)
+    np.testing.assert_array_equal(boxes, rows[:, :64])
+    np.testing.assert_array_equal(classes, rows[:, 64:])
+
+
+def test_results_that_share_what_is_computed_have_no_rule() -> None:
+    x = te.placeholder((64, 97), "float32", "x")
+    both = te.compute(x.shape, lambda *place: tirx.exp(x[place]), "both")
+    twice = te.compute(x.shape, lambda *place: both[place] * 2.0, "twice")
+    half = te.compute(x.shape, lambda *place: both[place] / 2.0, "half")
+    assert default_rule(tvm.IRModule({"main": te.create_prim_func([x, twice, half])})) is None
 
 
 def test_a_softmax_over_many_classes_computes_no_sum_twice(prepared: Any, target: Any) -> None:
