@@ -115,6 +115,22 @@ def test_what_a_stage_writes_on_a_node_gets_into_the_workspace(
     assert not scratch.workspace.root.exists()
 
 
+def test_what_was_learnt_of_tasks_of_other_jobs_is_found_on_the_node(
+    workspace: Workspace, stage: Make, copy: NodeCopy
+) -> None:
+    other = workspace.tuning_log(read_spec(stage().job).target_key, "f" * 16)
+    TuningLog(other.records).add([trial("z")])
+    other.features.write_bytes(b"features")
+    scratch = Scratch.make()
+    try:
+        there = stage("train", place=scratch.workspace)
+        scratch.put(sent(copy, stage("train")), there)
+        (found,) = scratch.workspace.tuning_logs(there.spec.target_key)
+        assert found.features.read_bytes() == b"features"
+    finally:
+        scratch.remove()
+
+
 def test_a_round_that_has_gone_on_is_not_put_back(job: JobPaths, stage: Make, copy: NodeCopy) -> None:
     """Two nodes work on two rounds of a task: the one that ends the first does not restart the second."""
     following = job.stage(0, 1)
