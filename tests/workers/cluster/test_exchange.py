@@ -141,6 +141,15 @@ def test_a_round_that_has_gone_on_is_not_put_back(job: JobPaths, stage: Make, co
     assert not job.stage(0, 0).exists()
 
 
+def test_a_library_that_a_node_deleted_is_deleted_here_even_if_it_is_merged_again(job: JobPaths, stage: Make) -> None:
+    library = job.artifacts_of(0, 0) / "a.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"code")
+    for _ in range(2):
+        merge(stage("measure"), Parcel(deleted=("jobs/0001-net/artifacts/t000-r0000/a.so",)), LogReader())
+        assert not library.exists()
+
+
 def test_a_node_cannot_write_what_its_stage_does_not(workspace: Workspace, job: JobPaths, stage: Make) -> None:
     """A stage file of another task, a spec, or a path out of the workspace."""
     spec = job.spec.read_bytes()
