@@ -10,7 +10,7 @@ import pytest
 from autotune.errors import DamagedFile, DiskProblem
 from autotune.storage import formats
 from autotune.storage.formats import Candidate, StageFile, TaskSpec
-from autotune.storage.job_files import checksum, make_folder, read_spec, read_stage, set_aside
+from autotune.storage.job_files import checksum, read_spec, read_stage, set_aside
 from autotune.storage.paths import JobPaths
 
 TUNED = TaskSpec("conv", "0" * 16, 1, "1x8", 0.5, True)
@@ -45,9 +45,3 @@ def test_a_checksum_is_the_size_and_the_crc_and_goes_on_from_another(tmp_path: P
         (tmp_path / name).write_bytes(data)
     _, first = checksum(tmp_path / "first")
     assert checksum(tmp_path / "second", first) == (5, 0xCBF43926), "the check value of CRC-32, that of 123456789"
-
-
-def test_a_folder_of_a_job_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
-    with pytest.raises(DiskProblem, match="cannot make .*artifacts"):
-        make_folder(tmp_path / "0001-gone" / "artifacts")
-    assert not list(tmp_path.iterdir())
