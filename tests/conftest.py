@@ -29,6 +29,7 @@ TARGETS: dict[str, dict[str, Any]] = {
     "llvm": {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1},
     "cuda": {"kind": "cuda", "arch": "sm_90"},
     "simulated": {"kind": "simulated"},
+    "command": {"kind": "command"},
 }
 WAITING = ("tests/end_to_end", "tests/faults")
 

@@ -26,6 +26,14 @@ def test_a_time_is_kept_as_it_is_and_of_other_values_the_better_is_the_smaller()
     assert Metric(unit="ms").text(1500.0) == "1.5 ms" and RATE.text(RATE.to_us(12.5)) == "12.5 GFLOP/s"
 
 
+@pytest.mark.parametrize(
+    ("metric", "column"),
+    [(Metric(), "latency in ms"), (RATE, "speed in GFLOP/s"), (Metric("score", "", "larger"), "score")],
+)
+def test_a_column_is_headed_by_what_it_has(metric: Metric, column: str) -> None:
+    assert metric.column == column
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1e30])
 def test_a_value_that_cannot_be_compared_is_refused(value: float) -> None:
     with pytest.raises(InvalidData, match=r"speed is"):

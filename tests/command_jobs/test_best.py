@@ -16,6 +16,7 @@ from autotune.command_jobs.definition import Build, Definition, Measure, Values
 from autotune.errors import BadState
 from autotune.metric import Metric
 from autotune.storage import formats
+from autotune.storage.atomic import read_json
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
@@ -82,3 +83,14 @@ def test_without_a_trial_of_the_space_there_is_no_result(export: Any) -> None:
     assert Combinations(definition).space.size == 2
     with pytest.raises(BadState, match="no result yet"):
         export(definition, {"a": "$(touch PWNED)"})
+
+
+def test_what_an_earlier_version_exported_is_replaced_by_what_it_can_read(export: Any, tmp_path: Path) -> None:
+    definition = Definition(parameters={"a": ("1",)}, measure=Measure("echo {a}", shell=True))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "measure.sh").write_text("#!/bin/sh\n")
+    (out / "best.json").write_text('{"format": "autotune-best", "version": 1, "job": "net"}')
+    export(definition, {"a": "1"})
+    assert subprocess.check_output([out / "measure.sh"]) == b"1\n"
+    assert read_json(out / "best.json", "autotune-best", 1)["values"] == {"a": "1"}

@@ -85,3 +85,9 @@ def test_a_restriction_prunes_before_the_list_is_too_long() -> None:
     chain = tuple(f"p{place} == p{place + 1}" for place in range(11))
     space = combinations(chain, **{f"p{place}": tuple(range(10)) for place in range(12)})
     assert space.space.size == 10 and space.total == 10**12
+
+
+def test_a_combination_keeps_its_name_for_it_is_logged_under_it() -> None:
+    definition = Definition(parameters={"a": (1, 2), "b": ("x",)}, measure=Measure("echo {a}"))
+    assert definition.digest == "65645415dc48f3ed"
+    assert definition.candidate_hash({"b": "x", "a": 1}) == "a064ae642cc56126"

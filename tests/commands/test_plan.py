@@ -42,6 +42,9 @@ def test_plans_that_differ_give_an_exit_code_of_one_and_equal_ones_zero(run) -> 
     assert str(result.exception) == "--diff compares two plans; give two jobs or files"
 
 
-def test_a_device_that_does_not_exist_has_none(workspace: Workspace, make_job: Callable[..., JobPaths]) -> None:
+@pytest.mark.parametrize("target", ["simulated", "command"])
+def test_a_job_that_compiles_no_model_has_none(
+    workspace: Workspace, make_job: Callable[..., JobPaths], target: str
+) -> None:
     with pytest.raises(BadState, match="^0001-net has no plan: no model is compiled for it$"):
-        plan_of(workspace, Config(), make_job(target="simulated"), print)
+        plan_of(workspace, Config(), make_job(target=target), print)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.config import Config
@@ -30,3 +32,9 @@ def test_a_job_whose_section_is_gone_or_means_other_boards_is_refused() -> None:
         Board(TARGET, "phone", None).check_here(key)
     with pytest.raises(MachineProblem, match=r"submitted when \[devices.phone\] had another key"):
         Board(TARGET, "phone", BoardSettings(key="other")).check_here(key)
+
+
+def test_each_candidate_of_a_measurement_may_wait_for_a_board_three_times() -> None:
+    patient = replace(PHONE, request_timeout_s=PHONE.request_timeout_s + 100.0)
+    soon, late = (Board(TARGET, "phone", settings).measure_limit_s(Config(), 8) for settings in (PHONE, patient))
+    assert late - soon >= 3 * 8 * 100.0

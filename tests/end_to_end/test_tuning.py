@@ -53,6 +53,7 @@ class TestExport:
         median, low, high = report["share_of_onnxruntime"]
         assert 0 < low <= median <= high
         assert report["threads"] == len(os.sched_getaffinity(0))
+        assert max(task["again_us"] or 0.0 for task in report["tasks"]) > 0
 
     def test_run_py_needs_the_tvm_runtime_alone(self, exported, tmp_path):
         """It runs where autotune, onnx and the workspace are out of reach."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from autotune.machine import hardware
-from autotune.machine.hardware import cache_bytes, cpu_flags, cpu_model, kept_cpus, lent_cpus, usable_cpus
+from autotune.machine.hardware import allowed_cpus, cache_bytes, cpu_flags, cpu_model, kept_cpus, lent_cpus, usable_cpus
 
 _CPU = "sys/devices/system/cpu"
 _THREADS = {f"{_CPU}/cpu{n}/topology/core_cpus_list": f"{n % 4},{n % 4 + 4}" for n in range(8)}
@@ -42,6 +44,12 @@ def eight_cpus(monkeypatch):
 )
 def test_a_container_gets_as_many_cpus_as_it_has_time_for(plant, quota, cpus):
     assert usable_cpus(plant({**_THREADS, **_GROUP, "sys/fs/cgroup/cpu.max": f"{quota} 100000"})) == cpus
+
+
+def test_a_process_may_run_on_the_cpus_that_it_was_pinned_to():
+    last = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {last})
+    assert allowed_cpus() == (last,)
 
 
 def test_slots_are_cores_before_they_are_second_threads(plant):

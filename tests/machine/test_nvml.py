@@ -99,6 +99,11 @@ def test_a_power_cap_is_normal_work_and_so_is_the_clock_that_it_leaves() -> None
     assert gpu_disturbance(QUIET, GpuSample({}, 1200, 0x1), 1980) != ""
 
 
+def test_a_clock_may_be_a_fifth_lower_than_the_highest_that_was_seen() -> None:
+    assert gpu_disturbance(QUIET, GpuSample({}, 1585, 0), 1980) == ""
+    assert gpu_disturbance(QUIET, GpuSample({}, 1583, 0), 1980) == "the clock of the GPU fell from 1980 to 1583 MHz"
+
+
 def test_an_unknown_process_number_of_our_own_is_that_of_the_busiest() -> None:
     assert without_own({1: 20, 2: 70}, own=1) == {2: 70}
     assert without_own({1: 20, 2: 70}, own=3) == {1: 20}

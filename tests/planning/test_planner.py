@@ -220,6 +220,9 @@ class TestReasons:
         starts = job(("search", task()), id=2)
         assert plan([runs, starts], [running("build", 0)], TWO).waits == {}
 
+    def test_a_job_whose_budget_is_spent_waits_for_no_task_of_another(self) -> None:
+        assert plan([job(("search", task(trials=64)))], [], ONE).waits == {1: TURN}
+
 
 class TestPurity:
     def test_no_jobs_is_no_plan(self) -> None:

@@ -89,17 +89,34 @@ def test_a_build_in_which_most_fail_on_a_bad_machine_is_built_again(stage: Calla
     assert kind(loaded) == "build"
 
 
+def measuring(stage: Stage, *names: str) -> Stage:
+    """The measurement of candidates that were built."""
+    folder = stage.paths.artifacts_of(0, 0)
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / f"{name}.so").write_bytes(b"x")
+    built = tuple(Candidate(name, [], [], f"{name}.so", seal(LIBRARY, digest(b"x"))) for name in names)
+    return replace(stage, file=StageFile(0, 0, "measure", built))
+
+
 def test_a_measurement_that_fails_on_a_bad_machine_is_no_trial(stage: Callable[[str], Stage]) -> None:
-    loaded = stage("simulated")
-    library = loaded.paths.artifacts_of(0, 0) / "a.so"
-    library.parent.mkdir(parents=True)
-    library.write_bytes(b"x")
-    built = Candidate("a", [], [], library.name, seal(LIBRARY, digest(b"x")))
-    loaded = unfit(replace(loaded, file=StageFile(0, 0, "measure", (built,))))
+    loaded = unfit(measuring(stage("simulated"), "a"))
     with pytest.raises(MachineProblem):
         measure.run(loaded)
     assert not loaded.log().trials()
+    library = loaded.paths.artifacts_of(0, 0) / "a.so"
     assert library.exists(), "what was built is measured when the machine is mended"
+
+
+def test_a_machine_that_was_found_to_be_good_is_not_tried_again_for_the_next_candidate_that_crashes(
+    stage: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[Sequence[Candidate]]()
+    monkeypatch.setattr(UnfitBench, "check", lambda _, candidates: tried.append(candidates))
+    loaded = unfit(measuring(stage("simulated"), "a", "b"))
+    measure.run(loaded)
+    assert [trial.failure is not None for trial in loaded.log().trials()] == [True, True]
+    assert len(tried) == 1
 
 
 def test_a_build_that_fails_on_a_full_disk_is_built_again(

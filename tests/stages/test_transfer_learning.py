@@ -122,6 +122,19 @@ def test_of_two_places_the_one_with_this_processor_comes_first(workspace: Worksp
     assert [item.hash for item in searched(workspace, job)[1]] == [item.hash for item in reversed(candidates[8:])]
 
 
+def test_the_cost_model_learns_from_claims_for_this_kind_of_device_before_all_else(
+    workspace: Workspace, job: JobPaths
+) -> None:
+    candidates = searched(workspace, job, count=4)[1]
+    log(workspace, job, OLDER, candidates[:3])
+    log(workspace, job, HERE, candidates[3:], device_kind.claimed(HERE.key))
+    loaded = stage(workspace, job)
+    assert [(known.here, len(known.timed)) for known in transfer_learning._logs(loaded, loaded.task)] == [
+        (True, 1),
+        (False, 3),
+    ]
+
+
 def test_what_no_longer_fits_and_what_killed_the_search_is_left_out(workspace: Workspace, job: JobPaths) -> None:
     candidates = searched(workspace, job, count=4)[1]
     strange = [

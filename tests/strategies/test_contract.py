@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune import strategies, testing
-from autotune.testing import StrategyContract
+from autotune.testing import Landscape, StrategyContract
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "own-strategy.md").read_text()
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull]
@@ -36,7 +36,7 @@ BROKEN = """
 import itertools
 
 from autotune.strategies.strategy import Strategy
-from autotune.testing import StrategyContract
+from autotune.testing import Landscape, StrategyContract
 
 CALLS = itertools.count()
 
@@ -85,6 +85,12 @@ FOUND_OUT = {
     "Exceeding": "test_every_configuration_is_new_valid_different_and_in_the_space",
     "Invalid": "test_every_configuration_is_new_valid_different_and_in_the_space",
 }
+
+
+def test_of_two_configurations_of_one_program_the_second_is_no_candidate(landscape: Landscape) -> None:
+    one, other = (2, 15, 9, 4, 0, 6), (2, 15, 9, 4, 0, 7)
+    first, second = landscape.view([]).validate([one, other])
+    assert first is not None and first.configuration == landscape.program(other) and second is None
 
 
 def test_a_strategy_that_breaks_its_promises_fails(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from autotune.strategies import droplet
 from autotune.strategies.annealing import SimulatedAnnealing
+from autotune.strategies.beam import BeamSearch
 from autotune.strategies.chameleon import ChameleonSearch
 from autotune.strategies.droplet import DropletSearch
 from autotune.strategies.genetic import GeneticSearch
@@ -29,6 +32,14 @@ def test_a_guided_search_hands_over_the_best_first_and_better_ones_than_it_began
     scores = landscape.score(configurations)
     assert (np.diff(scores) <= 0).all()
     assert scores[0] > max(landscape.score(np.array([trial.configuration for trial in trials])))
+
+
+def test_a_beam_scores_once_in_each_of_its_steps_and_once_before_them(landscape, trials):
+    scored = []
+    view = replace(landscape.view(trials), score=lambda rows: scored.append(rows) or landscape.score(rows))
+    search = BeamSearch(view, 1)
+    search.explore(8)
+    assert search.steps == len(scored) - 1 > 1
 
 
 def test_children_take_after_the_fastest_parents(landscape):

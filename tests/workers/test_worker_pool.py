@@ -50,6 +50,13 @@ class TestContract(StageRunnerContract):
         until(lambda: descendants(runner) == [resident])
         assert gone(opened)
 
+    def test_what_a_stage_reads_from_its_standard_input_is_not_what_its_worker_is_asked(
+        self, runner: WorkerPool, settings: Workspace, job: JobPaths
+    ) -> None:
+        settings.config.write_text(f"{settings.config.read_text()}[measure]\nkept_open_s = 60.0\n")
+        self.measure(runner, job, task=0)
+        assert {os.readlink(f"/proc/{pid}/fd/0") for pid in descendants(runner)} == {os.devnull}
+
     def measure(self, runner: WorkerPool, job: JobPaths, task: int) -> None:
         for id in range(3):
             assert self.serve(runner, self.request(runner, job, id, task)).outcome == "done"

@@ -19,3 +19,7 @@ def test_kernels_of_several_precisions_have_a_roof_for_each(rates: tuple[float, 
     pytest.importorskip("matplotlib")
     drawn = charts.roofline([kernel(rate) for rate in rates], LIMITS)
     assert ("by the precision" in drawn) == several
+
+
+def test_a_label_that_would_lie_over_that_of_a_faster_trial_is_left_out() -> None:
+    assert charts._Axis.of_times([10.0, 10.1, 20.0]).labels() == [("10", 1.0), ("20", 0.0)]

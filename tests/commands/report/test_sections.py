@@ -1,8 +1,13 @@
-"""A report of a job in which layers stay in floats says which and why, and what the alternatives were."""
+"""What a report says of a latency that fell, and of a job in which layers stay in floats: which, and why."""
 
 from __future__ import annotations
 
-from autotune.commands.report.sections import _mixed
+from dataclasses import replace
+
+from autotune.commands.report.facts import gather
+from autotune.commands.report.history import LatencyPoint
+from autotune.commands.report.sections import _mixed, sections
+from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import FloatLayer, MixedModel, Quantisation
 
 KEPT = FloatLayer("conv1", error=0.7, float_ms=0.3, quantised_ms=0.1)
@@ -24,3 +29,13 @@ def test_of_a_model_that_a_command_scores_the_curve_has_the_scores() -> None:
     assert floats.says == "1 of 4 layers stay in float32: in int8, the score of --accuracy falls too far."
     assert precision.columns[-1] == "score of --accuracy"
     assert [row[-1] for row in precision.rows] == [0.5, 0.71]
+
+
+def test_the_latency_is_said_to_have_fallen_so_many_times(workspace: Workspace, tuned: JobPaths) -> None:
+    points = (LatencyPoint(30.0, 3, 5.0), LatencyPoint(600.0, 40, 2.01), LatencyPoint(900.0, 48, 2.0))
+    (job,) = gather(workspace, [tuned], 1_700_000_300.0).jobs
+    (latency,) = (part for part in sections(replace(job, latency=points)) if part.name == "latency")
+    assert latency.says == (
+        "The sum of the tasks' best times fell from 5 ms after 3 trials to 2 ms after 48: 2.5 times as good."
+        " It was within 1% of that after 40 trials, 10m00s into the job."
+    )

@@ -6,9 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+from tvm import te
 
 from autotune.errors import WrongResult
-from autotune.tvm_backend.kernels.verify import Reference, Verifier, load, save
+from autotune.tvm_backend.kernels.verify import Reference, Verifier, compute, load, save
 
 INF = np.inf
 NAN = np.nan
@@ -27,6 +28,13 @@ def test_an_infinity_or_nan_that_the_reference_lacks_is_wrong(check, values):
     check(RIGHT)
     with pytest.raises(WrongResult, match="infinities and NaNs"):
         check(values)
+
+
+def test_inputs_by_which_a_table_is_read_are_zero(target, as_program):
+    table, places = te.placeholder((4,), name="table"), te.placeholder((3,), "int32", name="places")
+    read = te.compute((3,), lambda i: table[places[i]] * places[i], name="read")
+    (result,) = compute(as_program(table, places, read), dict(target.export())).outputs.values()
+    assert result.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool", "bfloat16"])

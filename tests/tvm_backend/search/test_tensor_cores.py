@@ -67,9 +67,9 @@ def test_a_kernel_without_tensor_cores_has_no_such_sketch(product_of, gpu):
 
 @pytest.fixture(scope="module")
 def judged(knobs, gpu):
-    """Judges tiles of rows, columns and terms in fragments on an H100, with the widest copies."""
+    """Judges so many times the tiles of rows, columns and terms in fragments on an H100, with the widest copies."""
 
-    def judge(rows, columns, terms, ahead=0, width=3):
+    def judge(rows, columns, terms, ahead=0, width=3, times=1):
         sketch = replace(read(knobs)[0], ahead=ahead)
         decisions = [np.zeros(1)] * 16
         for place, tile in zip(sketch.tiles, (rows, columns, terms), strict=True):
@@ -78,6 +78,7 @@ def judged(knobs, gpu):
         for place, _ in sketch.widths:
             decisions[place] = np.array([float(width)])
         nests = TensorNests.of(sketch, decisions, EXTENTS)
+        nests = replace(nests, blocks=times * nests.blocks)
         return float(tensor_throughput(nests, EXTENTS, GpuLimits.of(gpu))[0])
 
     return judge
@@ -97,6 +98,11 @@ def test_sums_that_do_not_fit_into_registers_are_worse(judged):
 def test_wide_copies_and_copies_ahead_are_better(judged):
     few = ((16, 1, 1, 4, 1), (8, 1, 2, 4, 1), (16, 4, 1))  # a block for each multiprocessor, which waits for itself
     assert judged(*few, width=0) < judged(*few) < judged(*few, ahead=1)
+
+
+def test_a_second_block_computes_while_the_first_one_waits(judged):
+    few = ((16, 1, 1, 4, 1), (8, 1, 2, 4, 1), (16, 4, 1))
+    assert judged(*few, times=2) > 0.9 * judged(*few)
 
 
 def test_what_no_multiprocessor_has_room_for_is_worst(judged):

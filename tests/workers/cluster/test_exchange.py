@@ -116,6 +116,22 @@ def test_what_a_stage_writes_on_a_node_gets_into_the_workspace(
     assert not scratch.workspace.root.exists()
 
 
+def test_what_was_learnt_of_tasks_of_other_jobs_is_found_on_the_node(
+    workspace: Workspace, stage: Make, copy: NodeCopy
+) -> None:
+    other = workspace.tuning_log(read_spec(stage().job).target_key, "f" * 16)
+    TuningLog(other.records).add([trial("z")])
+    other.features.write_bytes(b"features")
+    scratch = Scratch.make()
+    try:
+        there = stage("train", place=scratch.workspace)
+        scratch.put(sent(copy, stage("train")), there)
+        (found,) = scratch.workspace.tuning_logs(there.spec.target_key)
+        assert found.features.read_bytes() == b"features"
+    finally:
+        scratch.remove()
+
+
 def test_a_round_that_has_gone_on_is_not_put_back(job: JobPaths, stage: Make, copy: NodeCopy) -> None:
     """Two nodes work on two rounds of a task: the one that ends the first does not restart the second."""
     following = job.stage(0, 1)
@@ -124,6 +140,15 @@ def test_a_round_that_has_gone_on_is_not_put_back(job: JobPaths, stage: Make, co
     merge(stage("train"), Parcel(late, (f"jobs/0001-net/stages/{job.stage(0, 0).name}",)), copy.logs)
     assert formats.read(StageFile, following).kind == "build"
     assert not job.stage(0, 0).exists()
+
+
+def test_a_library_that_a_node_deleted_is_deleted_here_even_if_it_is_merged_again(job: JobPaths, stage: Make) -> None:
+    library = job.artifacts_of(0, 0) / "a.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"code")
+    for _ in range(2):
+        merge(stage("measure"), Parcel(deleted=("jobs/0001-net/artifacts/t000-r0000/a.so",)), LogReader())
+        assert not library.exists()
 
 
 def test_a_node_cannot_write_what_its_stage_does_not(workspace: Workspace, job: JobPaths, stage: Make) -> None:

@@ -105,7 +105,7 @@ def test_a_transposed_convolution(network: Any, tmp_path: Path) -> None:
 
 
 def test_operators_that_mix_images_and_vectors(network: Any, tmp_path: Path) -> None:
-    """A tensor of fewer axes, a mean over some of them, and a sum that is not over the whole image."""
+    """A tensor of fewer axes, reductions that are not over the whole image, and two images side by side."""
     scale = network.input("scale", 3)
     a = convolve(network, network.input("x", 2, 4, 5, 3), (2, 4, 5, 3), draw(3, 1, 1, 3))
     b = network.add("MUL", a, scale, shape=(2, 4, 5, 3), kind="MulOptions")
@@ -114,7 +114,8 @@ def test_operators_that_mix_images_and_vectors(network: Any, tmp_path: Path) -> 
     c = network.add("SUM", a, rows, shape=(2, 5, 3), kind="ReducerOptions", keepDims=False)
     d = network.add("REDUCE_MAX", a, channels, shape=(2, 4, 5, 1), kind="ReducerOptions", keepDims=True)
     e = network.add("SUB", a, d, shape=(2, 4, 5, 3), kind="SubOptions")
-    agree(network.write(tmp_path / "m", b, c, d, e))
+    wide = network.add("CONCATENATION", a, e, shape=(2, 4, 10, 3), kind="ConcatenationOptions", axis=2)
+    agree(network.write(tmp_path / "m", b, c, d, e, wide))
 
 
 def test_weights_in_float16_and_sparse_ones(network: Any, tmp_path: Path) -> None:

@@ -273,6 +273,24 @@ def test_a_power_of_integers_or_mixed_types_becomes_one_of_floats_of_one_type(ba
     np.testing.assert_allclose(output, truth, rtol=1e-6)
 
 
+def test_the_type_of_what_an_operator_of_onnx_runtime_computes_is_asked_of_it():
+    x, y, z = (
+        helper.make_tensor_value_info(name, kind, [4])
+        for name, kind in zip("xyz", (TensorProto.FLOAT16, FLOAT, TensorProto.FLOAT16), strict=True)
+    )
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["g"], domain="com.microsoft"),
+        helper.make_node("Pow", ["g", "y"], ["z"]),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x, y], [z]), opset_imports=opsets, ir_version=8)
+    values = [np.array([1, 2, 3, 4], np.float16), np.array([2, 0.5, 3, 1], np.float32)]
+    (output,) = run(lower_powers(model), values)
+    (truth,) = run(model, values)
+    assert output.dtype == truth.dtype == np.float16
+    np.testing.assert_allclose(output, truth, rtol=2e-3)
+
+
 def test_a_graph_with_powers_of_floats_stays_as_it_is():
     model = powers(FLOAT, FLOAT, False)
     assert lower_powers(model) is model

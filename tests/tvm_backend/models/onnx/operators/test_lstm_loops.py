@@ -65,13 +65,16 @@ def step(order, squash):
     return [*nodes, *cell, op("Tanh", "c1", "t"), op("Mul", "o1 t", "h1")]
 
 
-def body(order="ifgo", squash="Tanh", fill="zeros", *, masked=True, where=True):
-    """The body of a loop as tf2onnx writes it: a counter, the output before, h, c, and one slice of the outputs."""
+def body(order="ifgo", squash="Tanh", fill="zeros", *, masked=True, where=True, stops=False):
+    """The body of a loop as tf2onnx writes it: a counter, the output before, h, c, and one slice of the outputs.
+
+    With `stops` it goes on only where it was going on.
+    """
     nodes = [
         op("Gather", "x k", "xt", axis=0),
         *step(order, squash),
         op("Add", "k one", "k1"),
-        op("Less", "k1 n", "go"),
+        *([op("Less", "k1 n", "more"), op("And", "more going", "go")] if stops else [op("Less", "k1 n", "go")]),
     ]
     if masked:
         nodes.append(op("Gather", "mask k", "m", axis=0))
@@ -145,6 +148,13 @@ def test_gates_may_stand_in_any_order_and_no_mask_be_there(order):
     lowered = lower(proto)
     assert kinds(lowered)["LSTM"] == 1
     assert not {"GatherElements", "Where"} & set(kinds(lowered)), "all steps are taken"
+    agree(proto, lowered)
+
+
+def test_a_loop_may_ask_whether_it_was_going_on():
+    proto = model(body(stops=True))
+    lowered = lower(proto)
+    assert kinds(lowered)["LSTM"] == 1
     agree(proto, lowered)
 
 
