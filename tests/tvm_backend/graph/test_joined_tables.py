@@ -11,7 +11,7 @@ from tvm import relax
 
 from autotune.tvm_backend.export.compilation import build_lowered, lower_tuned
 from autotune.tvm_backend.graph.joined_tables import TABLE
-from autotune.tvm_backend.isa.choice import byte_table
+from autotune.tvm_backend.isa.available import byte_table
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.tasks import extract_programs
