@@ -8,7 +8,7 @@ import pytest
 from tvm.target import codegen
 
 from autotune.errors import BadTarget
-from autotune.tvm_backend.isa import choice
+from autotune.tvm_backend.isa import available
 from autotune.tvm_backend.isa.available import vector_registers
 from autotune.tvm_backend.target import check_tensor_cores, instructions, resolve_target
 
@@ -43,7 +43,7 @@ def test_a_cpu_that_llvm_takes_for_an_older_one_keeps_its_instructions(monkeypat
     """A virtual machine may hide a feature, so that LLVM falls back to a CPU without AMX."""
     flags = frozenset({"avx512_vnni", "amx_tile", "amx_int8"})
     monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: "icelake-server")
-    monkeypatch.setattr(choice, "cpu_flags", lambda: flags)
+    monkeypatch.setattr(available, "cpu_flags", lambda: flags)
     assert resolve_target("llvm", threads=2).description["mattr"] == ["+amx-tile", "+amx-int8"]
     assert "mattr" not in resolve_target("llvm -mcpu=znver3", threads=2).description
 

@@ -12,20 +12,14 @@ from autotune.tvm_backend.types import PrimExpr
 class Vectors:
     """Expressions on vectors."""
 
-    @staticmethod
-    def intrinsic(dtype: str, name: str, *operands: PrimExpr) -> PrimExpr:
-        """An intrinsic of LLVM, of a type."""
-        return tirx.call_llvm_pure_intrin(dtype, name, *operands)
-
-    @staticmethod
-    def function(dtype: str, name: str, *operands: PrimExpr) -> PrimExpr:
-        """One of the `LlvmFunctions` of a set."""
-        return tirx.call_pure_extern(dtype, name, *operands)
-
-    @staticmethod
-    def reinterpret(dtype: str, value: PrimExpr) -> PrimExpr:
-        """The same bits as another type."""
-        return tirx.reinterpret(dtype, value)
+    intrinsic = staticmethod(tirx.call_llvm_pure_intrin)  # an intrinsic of LLVM: a type, its name and operands
+    function = staticmethod(tirx.call_pure_extern)  # one of the `LlvmFunctions` of a set: a type, its name and operands
+    reinterpret = staticmethod(tirx.reinterpret)  # the same bits as another type
+    shift_left = staticmethod(tirx.shift_left)  # each lane shifted by that of the other
+    shift_right = staticmethod(tirx.shift_right)  # each lane shifted by that of the other
+    bitwise_and = staticmethod(tirx.bitwise_and)  # the bits that both have
+    bitwise_xor = staticmethod(tirx.bitwise_xor)  # the bits that one of both has
+    select = staticmethod(tirx.Select)  # by lane, one where a condition holds, else the other
 
     @staticmethod
     def all(value: int, dtype: str, lanes: int) -> PrimExpr:
@@ -46,31 +40,6 @@ class Vectors:
     def joined(vectors: Sequence[PrimExpr], lanes: int) -> PrimExpr:
         """Vectors one after the other, with so many lanes in all."""
         return tirx.Shuffle(list(vectors), [tirx.const(index, "int32") for index in range(lanes)])
-
-    @staticmethod
-    def shift_left(one: PrimExpr, other: PrimExpr) -> PrimExpr:
-        """Each lane shifted by that of the other."""
-        return tirx.shift_left(one, other)
-
-    @staticmethod
-    def shift_right(one: PrimExpr, other: PrimExpr) -> PrimExpr:
-        """Each lane shifted by that of the other."""
-        return tirx.shift_right(one, other)
-
-    @staticmethod
-    def bitwise_and(one: PrimExpr, other: PrimExpr) -> PrimExpr:
-        """The bits that both have."""
-        return tirx.bitwise_and(one, other)
-
-    @staticmethod
-    def bitwise_xor(one: PrimExpr, other: PrimExpr) -> PrimExpr:
-        """The bits that one of both has."""
-        return tirx.bitwise_xor(one, other)
-
-    @staticmethod
-    def select(condition: PrimExpr, one: PrimExpr, other: PrimExpr) -> PrimExpr:
-        """By lane, one where a condition holds, else the other."""
-        return tirx.Select(condition, one, other)
 
     def lower_half(self, words: PrimExpr, lanes: int) -> PrimExpr:
         """The lower halves of words, which are bfloat16, as float32."""

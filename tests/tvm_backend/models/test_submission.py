@@ -11,7 +11,7 @@ import pytest
 from autotune.errors import ModelError
 from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import ShapeBinding
-from autotune.tvm_backend.isa import choice
+from autotune.tvm_backend.isa import available
 from autotune.tvm_backend.models.sources import open_source
 from autotune.tvm_backend.models.submission import chosen_precision
 
@@ -65,11 +65,11 @@ def test_a_context_is_refused_for_other_models(model: tuple[Path, str]) -> None:
 def test_auto_is_bf16_where_the_cpu_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, description: dict[str, Any], precision: str
 ) -> None:
-    monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset({"amx_tile", "amx_bf16"}))
+    monkeypatch.setattr(available, "cpu_flags", lambda: frozenset({"amx_tile", "amx_bf16"}))
     assert chosen_precision("auto", description) == precision
     assert chosen_precision("fp16", description) == "fp16"
 
 
 def test_auto_is_no_bf16_where_a_virtual_machine_hides_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(available, "cpu_flags", lambda: frozenset({"avx2"}))
     assert chosen_precision("auto", {"kind": "llvm", "mcpu": "skylake", "mattr": ["+amx-tile", "+amx-bf16"]}) == "fp32"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.tvm_backend.search.design_space import factorisations, tiles
-from autotune.tvm_backend.search.tasks import _value_counts
+from autotune.tvm_backend.search.tasks import _value_count
 
 
 @given(extent=st.integers(1, 300), parts=st.integers(1, 4), innermost=st.sampled_from([-1, 4, 64]))
@@ -45,4 +45,4 @@ def test_the_tiles_of_a_loop_are_those_that_tvm_draws(matmul_of, innermost):
 def test_a_task_counts_as_many_values_as_the_knob_has(matmul_of, innermost, count):
     """A rule without a limit of the innermost factor says -1; such a tile used to count as one value."""
     trace, instruction = sampled(matmul_of(32), innermost, seed=1)
-    assert math.prod(_value_counts(trace)) == len(tiles(trace, instruction)) == count
+    assert math.prod(_value_count(trace, item) for item in trace.insts) == len(tiles(trace, instruction)) == count
