@@ -34,13 +34,15 @@ def test_the_kernels_of_the_export_come_with_what_the_machine_allows(tuned: JobP
     kernel = {"name": "fused_conv", "task": "conv", "calls": 2, "us": 100.0, "gflop": 0.005, "bytes": 10**6}
     limits = {"gflops": 200.0, "gb_per_s": 40.0, "ring_bytes": 10**7}
     allowed = {"least_us": 50.0, "bound": "bandwidth", "streamed": 10**6}
-    remember(tuned, {**REPORT, "kernels": [{**kernel, **allowed}], "roofline": limits})
+    outside = {**kernel, "name": "reshape", "task": None, "us": 25.0, "least_us": None}
+    remember(tuned, {**REPORT, "kernels": [{**kernel, **allowed}, outside], "roofline": limits})
     references = recall(tuned)
     assert references is not None and references.limits is not None
     assert (references.kernels[0].gflops, references.kernels[0].gb_per_s) == (100.0, 20.0)
     assert references.limits.gflops == 200.0
     assert references.limits_of_tasks() == {"conv": KernelLimit(25.0, "bandwidth")}
     assert references.limits_of_tasks()["conv"].reached(50.0) == "50% bandwidth"
+    assert "2 kernels take 0.125 ms together, 20% of it outside of tasks" in references.kernels_text()
     assert "reads the 10 MB of constants at 40 GB/s, which together allow 0.05 ms" in references.kernels_text()
 
 

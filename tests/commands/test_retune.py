@@ -54,13 +54,25 @@ def test_the_budget_may_be_another(workspace, space):
     assert again(paths_of(workspace, spec), Config(), trials=1).options.trials == 1
 
 
-def test_another_target_takes_the_place_of_the_own(workspace, make_job):
+@pytest.fixture
+def of_a_model(make_job):
+    """A job of another machine, with its copy of a model."""
     paths = make_job(target_key="llvm-x86-64-1-0123456789")
     paths.model.write_bytes(b"a model")
     size, crc = model_checksum(paths)
     formats.write(paths.spec, replace(formats.read(JobSpec, paths.spec), model_size=size, model_crc32=crc))
-    assert again(paths, Config(), target="cuda").options.target == "cuda"
-    assert again(paths, Config()).options.target == "llvm", "the job is of another machine, and goes on on this one"
+    return paths
+
+
+def test_another_target_takes_the_place_of_the_own(of_a_model):
+    assert again(of_a_model, Config(), target="cuda").options.target == "cuda"
+    assert again(of_a_model, Config()).options.target == "llvm", "it goes on on this machine"
+
+
+def test_a_job_keeps_the_plan_that_it_was_given(of_a_model):
+    assert again(of_a_model, Config()).options.plan is None
+    of_a_model.plan.touch()
+    assert again(of_a_model, Config()).options.plan == str(of_a_model.plan)
 
 
 def test_commands_have_no_other_target(workspace, space):

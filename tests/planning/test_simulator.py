@@ -169,3 +169,9 @@ class TestKnownOutcomes:
 def _lengths(search: float, build: float, measure: float) -> dict[Kind, Duration]:
     means: dict[Kind, float] = {"search": search, "build": build, "measure": measure, "train": 1.0}
     return {kind: Duration(mean, 0.3) for kind, mean in means.items()}
+
+
+def test_each_stage_takes_as_long_as_one_of_the_samples_by_chance() -> None:
+    sampled = job(seconds=PLAIN | {"search": Duration(5.0, samples=(1.0, 9.0))})
+    scenario = Scenario(MachineResources((0,)), (sampled,), seed=5)
+    assert {scenario.seconds(sampled, 0, round, "search", 8) for round in range(20)} == {1.0, 9.0}

@@ -11,6 +11,7 @@ import pytest
 from autotune.machine.disturbance import Quiet
 from autotune.stages import guard as module
 from autotune.stages.guard import Guard, Guarded, Watch, load_quiet, save_quiet
+from autotune.stages.measure import Session
 from autotune.storage.paths import Workspace
 
 BUSY = "other processes used 50% of its CPUs"
@@ -61,6 +62,12 @@ def test_after_two_hopeless_measurements_none_is_made_again_until_one_is_quiet()
     assert guard.measure(machine.once).disturbed == ""
     machine.busy = 99
     assert guard.measure(machine.once).again == 2
+
+
+def test_a_measurement_tells_of_repeats_and_failures_only_where_there_were_some() -> None:
+    assert Session([], Quiet()).summary([]) == {"verified": 0, "verification": 0}
+    told = Session([], Quiet(), again=2, failures=["phone:0: crash"]).summary([])
+    assert (told["again"], told["sessions_failed"]) == (2, ["phone:0: crash"])
 
 
 def test_nothing_is_begun_that_may_take_too_long() -> None:
