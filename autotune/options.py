@@ -157,8 +157,6 @@ class JobOptions:
         metavar="FILE",
     )
 
-    explore: bool = _option(False, "Search for the plan, too: algorithms, layouts, fusion and threads (CPUs only).")
-
     memory_mb: float | None = _option(
         None,
         "Refuse the model if its activations need more, in the best order of its kernels.",

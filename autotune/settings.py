@@ -24,7 +24,6 @@ __all__ = [
     "JobSettings",
     "MachineSettings",
     "MeasureSettings",
-    "PlanSettings",
     "SearchSettings",
     "SubmitSettings",
     "TrainSettings",
@@ -111,13 +110,6 @@ class JobSettings:
         bool,
         text("Whether a job also times the whole model. See docs/guides/budgets.md."),
     ] = True
-
-
-@dataclass(frozen=True)
-class PlanSettings:
-    """How the plan of a network is found."""
-
-    explore: Annotated[bool, text("Whether jobs search for it, as with `submit --explore`, where they can.")] = False
 
 
 @dataclass(frozen=True)

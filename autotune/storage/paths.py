@@ -15,8 +15,6 @@ WORKSPACE/
       model.onnx, .pt2, .tflite, .gguf    the copy of the model that is tuned
       space.json, files/           in place of a model: parameters, commands and files of a job of commands
       plan.toml                    the copy of the plan that it was submitted with
-      alternatives.json            the kernels that its plan is chosen from, with `submit --explore`
-      choice.json                  the plan that was chosen so far
       exported.json                what the last export measured; may be deleted
       last-export.json             where it went, and what it was made from; may be deleted
       confirmed.json               how long the whole model took
@@ -119,14 +117,6 @@ class JobPaths:
     @property
     def plan(self) -> Path:
         return self.folder / "plan.toml"
-
-    @property
-    def alternatives(self) -> Path:
-        return self.folder / "alternatives.json"
-
-    @property
-    def choice(self) -> Path:
-        return self.folder / "choice.json"
 
     @property
     def flatbuffer(self) -> Path:
