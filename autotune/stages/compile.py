@@ -61,7 +61,7 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.end_round()
         return {"compiled": False, **made}
     stage.clear_artifacts()
-    publish_json(stage.artifacts / _NOTE, *_META, {"model": _compile(stage, sums)})
+    publish_json(stage.artifacts / _NOTE, *_META, _compile(stage, sums))
     stage.advance("confirm")
     return {"compiled": True}
 
@@ -102,23 +102,15 @@ class CompiledModel:
 
 def compiled(stage: Stage) -> CompiledModel | None:
     """Return what this round has compiled; None where it is not there any more, or another user has made it."""
+    library = stage.artifacts / _LIBRARY
     try:
-        return _compiled(stage, read_json(stage.artifacts / _NOTE, *_META)["model"])
+        note = read_json(stage.artifacts / _NOTE, *_META)
+        if not is_sealed(LIBRARY, file_digest(library), note["seal"]):
+            return None
+        tasks_ms = tuple(map(float, note["tasks_ms"]))
+        return CompiledModel(library, tasks_ms, float(note["took_s"]), float(note["at"]))
     except (OSError, StorageError, KeyError, TypeError, ValueError, AttributeError):
         return None
-
-
-def _compiled(stage: Stage, note: Mapping[str, Any]) -> CompiledModel:
-    """Return a library of this round.
-
-    Raises:
-        OSError, StorageError, KeyError, TypeError, ValueError: It is not there, or not what was compiled.
-    """
-    library = stage.artifacts / _LIBRARY
-    if not is_sealed(LIBRARY, file_digest(library), note["seal"]):
-        raise DamagedFile(f"{library} is not what was compiled")
-    tasks_ms = tuple(map(float, note["tasks_ms"]))
-    return CompiledModel(library, tasks_ms, float(note["took_s"]), float(note["at"]))
 
 
 def is_due(stage: Stage) -> bool:

@@ -79,7 +79,7 @@ def test_a_library_that_waits_to_be_timed_is_compiled_again(
     library = stage.artifacts / "model.so"
     library.write_bytes(b"a library")
     model = {"seal": seal(LIBRARY, file_digest(library)), "tasks_ms": [1.0], "took_s": 1.0, "at": 1.0}
-    publish_json(stage.artifacts / "model.json", "autotune-model", 3, {"model": model})
+    publish_json(stage.artifacts / "model.json", "autotune-model", 3, model)
     assert compile.compiled(stage) is not None
     publish_json(stage.artifacts / "model.json", "autotune-model", 2, {"model": model, "contenders": {}})
     assert compile.compiled(stage) is None
