@@ -23,7 +23,6 @@ from autotune.settings import (
     JobSettings,
     MachineSettings,
     MeasureSettings,
-    PlanSettings,
     SearchSettings,
     SubmitSettings,
     TrainSettings,
@@ -43,7 +42,6 @@ class Config:
 
     machine: MachineSettings = field(default_factory=MachineSettings)
     job: JobSettings = field(default_factory=JobSettings)
-    plan: PlanSettings = field(default_factory=PlanSettings)
     submit: SubmitSettings = field(default_factory=SubmitSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
     build: BuildSettings = field(default_factory=BuildSettings)

@@ -139,8 +139,6 @@ class JobOptions:
 
     plan: str | None = _option(None, "Compute the model as this file says; `autotune plan` prints one.", metavar="FILE")
 
-    explore: bool = _option(False, "Search for the plan, too: algorithms, layouts, fusion and threads (CPUs only).")
-
     memory_mb: float | None = _option(
         None,
         "Refuse the model if its activations need more, in the best order of its kernels.",

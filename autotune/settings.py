@@ -91,13 +91,6 @@ class JobSettings:
 
 
 @dataclass(frozen=True)
-class PlanSettings:
-    """How the plan of a network is found."""
-
-    explore: Annotated[bool, text("Whether jobs search for it, as with `submit --explore`, where they can.")] = False
-
-
-@dataclass(frozen=True)
 class SubmitSettings:
     """The process that reads a model."""
 

@@ -43,7 +43,6 @@ GIVEN: dict[str, Any] = {
     "accuracy": "python score.py",
     "plan": "plan.toml",
     "memory_mb": 64.0,
-    "explore": True,
     "context_tokens": 512,
     "activations": "int8",
 }

@@ -202,7 +202,7 @@ class _JobCheck:
 
     def _rounds(self, spec: JobSpec, task: int, files: list[StageFile]) -> Iterator[str]:
         # What is done for the whole model may wait for its device while later rounds of the task end.
-        numbers = [file.round for file in files if file.kind not in ("choose", "compile", "confirm")]
+        numbers = [file.round for file in files if file.kind not in ("compile", "confirm")]
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             yield f"{self.paths.stages}: rounds {numbers} of task {task} do not follow each other"
         for file in files:

@@ -19,7 +19,6 @@ _COLOURS: dict[Kind, str] = {
     "build": "#f28e2b",
     "measure": "#59a14f",
     "train": "#b07aa1",
-    "choose": "#9c755f",
     "compile": "#edc948",
     "confirm": "#e15759",
 }

@@ -12,12 +12,10 @@ from autotune.metric import Metric
 from autotune.planning.latency import outside_now, tasks_sum_ms
 from autotune.planning.policy import misses
 from autotune.planning.view import device_kind, measures_on_cpus
-from autotune.plans.exploration import Choice
 from autotune.reasons import sentence
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, read_confirmation
 from autotune.storage.daemon_info import CPUS_APART, DaemonInfo, running_daemon
-from autotune.storage.exploration_files import read_choice
 from autotune.storage.formats import ENDED, JobSpec, JobState, State, TaskProgress, TaskSpec
 from autotune.storage.job_files import read_control, read_spec, read_state
 from autotune.storage.job_state import Service, state_of
@@ -76,44 +74,6 @@ class WholeModel:
     measured_at: float
 
 
-@dataclass(frozen=True)
-class PlanSearch:
-    """How far the search for the plan of a job is.
-
-    Attributes:
-        alternatives: How many tasks there are that the model does not have if nothing is chosen.
-        measured: How many of them have a time.
-        saved: What part of the sum of the best times the plan that was chosen saves; None before a choice.
-        final: Whether no other plan will be chosen, but the one as submitted if that is no slower.
-        ratio: What part of the whole model's time with the plan as submitted it took with the chosen one; None before
-            that was measured.
-        returned: Whether the plan as submitted was kept for that.
-    """
-
-    alternatives: int
-    measured: int
-    saved: float | None = None
-    final: bool = False
-    ratio: float | None = None
-    returned: bool = False
-
-
-def plan_search_of(spec: JobSpec, choice: Choice | None, best_us: Sequence[float | None]) -> PlanSearch | None:
-    """Return how far the search for the plan of a job is; None if it is not searched for."""
-    if not spec.explore:
-        return None
-    now = [task.weight for task in spec.tasks]
-    before = now if choice is None else list(choice.before)
-    times = [*best_us, *[None] * (len(now) - len(best_us))]
-    others = [index for index in spec.tunable if not before[index]]
-    measured = sum(times[index] is not None for index in others)
-    sums = [tasks_sum_ms(times, weights) for weights in (before, now)]
-    if choice is None:
-        return PlanSearch(len(others), measured)
-    saved = 1 - (sums[1] or 0.0) / sums[0] if sums[0] else None
-    return PlanSearch(len(others), measured, saved, choice.last, choice.ratio, choice.returned)
-
-
 def gflops(gflop: float, best_us: float | None) -> float | None:
     """Return the speed in GFLOP/s of so much work in so many microseconds; None if either is none."""
     return gflop * 1e6 / best_us if gflop and best_us else None
@@ -132,7 +92,6 @@ class JobStatus:
         automatic: Whether its budget follows from its tasks, and it ends earlier when more trials would gain little.
         whole_model: What the whole model takes; None before it was timed.
         not_timed: Why the whole model could not be timed; empty if it could, or nobody tried.
-        plan_search: How far the search for its plan is; None if it is not searched for.
     """
 
     id: int
@@ -154,7 +113,6 @@ class JobStatus:
     metric: Metric = field(default_factory=Metric)
     whole_model: WholeModel | None = None
     not_timed: str = ""
-    plan_search: PlanSearch | None = None
 
     @property
     def ended(self) -> bool:
@@ -218,7 +176,6 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         control = read_control(paths)
         state = read_state(paths)
         confirmed = read_confirmation(paths)
-        choice = read_choice(paths, spec)
     except AutotuneError as error:
         return _unreadable(paths, str(error))
     shown, reason = state_of(control, state, Service.by(daemon, spec.id))
@@ -246,7 +203,6 @@ def _job(paths: JobPaths, daemon: DaemonInfo | None) -> JobStatus:
         metric=spec.metric,
         whole_model=whole_model_of(tasks_sum_ms(best_us, [task.weight for task in spec.tasks]), confirmed),
         not_timed=confirmed.failed if confirmed else "",
-        plan_search=plan_search_of(spec, choice, best_us),
     )
 
 

@@ -11,7 +11,6 @@ from autotune.commands.durations import duration
 from autotune.commands.job_status import JobStatus
 from autotune.commands.references import KernelLimit, title
 from autotune.errors import one_line
-from autotune.plans.exploration import decision
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside
 from autotune.storage.journal import ControlVerb
 
@@ -153,17 +152,6 @@ def whole_model(job: JobStatus) -> str:
         return says
     ratio = timed.model_ms / timed.reference_ms
     return f"{says}; {title(timed.reference)} takes {timed.reference_ms:.4g} ms, and the tuned model {ratio:.2f} of it"
-
-
-def plan_search(job: JobStatus) -> str:
-    """Return how far the search for the plan of a job is, in a sentence; empty if it is not searched for."""
-    search = job.plan_search
-    if search is None:
-        return ""
-    says = f"plan: {search.measured} of {search.alternatives} alternatives measured"
-    if search.saved is not None and not search.returned:
-        says += f", {-search.saved:+.0%}{'' if search.final else ' so far'}"
-    return says if search.ratio is None else f"{says}; {decision(search.ratio, search.returned)}"
 
 
 def _deadline(job: JobStatus) -> str:

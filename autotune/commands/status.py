@@ -66,8 +66,8 @@ class Screen:
         shown: list[Any] = [render.queue(statuses, running_daemon(self._workspace), self._verbose, sparks)]
         if chosen is not None and len(statuses) == 1:
             shown += ["", render.tasks(statuses[0], self._verbose, _limits(paths[0]))]
-            for sentence in (render.plan_search(statuses[0]), render.whole_model(statuses[0])):
-                shown += ["", sentence] if sentence else []
+            sentence = render.whole_model(statuses[0])
+            shown += ["", sentence] if sentence else []
             shown += self._forecast(paths[0], statuses[0]) + self._ready(paths[0])
         return shown
 

@@ -1,7 +1,7 @@
 """Where the time of jobs went, from their submission to their end or to now.
 
 Every moment of a job counts once, as the first of these that is true of it:
-1. a stage of it ran; of several the first of `confirm`, `choose`, `train`, `measure`, `build`, `search`, `compile`;
+1. a stage of it ran; of several the first of `confirm`, `train`, `measure`, `build`, `search`, `compile`;
 2. `ended`: it was over, and retried later;
 3. `held`: by the user;
 4. `stopped`: no daemon served the workspace;

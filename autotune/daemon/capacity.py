@@ -53,7 +53,6 @@ def limit_s(config: Config, kind: Kind, candidates: int, device: Device) -> floa
         "build": _ALLOWANCE_S + _LIMIT_FACTOR * max(1, candidates) * device.build_timeout_s(config),
         "measure": device.measure_limit_s(config, candidates),
         "train": config.train.timeout_s,
-        "choose": config.export.timeout_s,
         "compile": config.export.timeout_s,
         "confirm": config.export.timeout_s,
     }[kind]

@@ -18,7 +18,6 @@ from autotune.daemon.queued_job import QueuedJob
 from autotune.errors import AutotuneError
 from autotune.planning.estimates import Estimates
 from autotune.planning.view import JobView, RunningView
-from autotune.plans.exploration import decision
 from autotune.processes.messages import StageReport
 from autotune.stages.blame import explained_attempts
 from autotune.storage import formats
@@ -148,11 +147,9 @@ class Collector:
         if stage.kind == "measure":
             self.busy = str(report.summary.get("busy", ""))
             _LOG.info("%s: %s", name, job.progress.line(stage.id.task, report.summary))
-        if stage.kind == "confirm" and "ratio" in report.summary:
-            _LOG.info("%s: %s", name, decision(report.summary["ratio"], report.summary["returned"]))
 
     def _take_failure(self, job: QueuedJob, stage: RunningView, report: StageReport) -> None:
-        """Count a failure, and after too many go on without the task, the confirmation or a choice."""
+        """Count a failure, and after too many go on without the task or the confirmation."""
         if job.control.wanted == "cancel":  # the stage was killed for that
             return
         diagnosis = _record_failure(job, stage, report)
@@ -164,8 +161,6 @@ class Collector:
             return
         if stage.kind in ("compile", "confirm"):  # which is no fault of the task
             job.give_up_confirming(id, diagnosis)
-        elif stage.kind == "choose":
-            job.give_up_choosing(id)
         else:
             job.set_aside(id.task, diagnosis)
 

@@ -11,12 +11,10 @@ from autotune.daemon.job_record import JobJournal, JobProgress, JobRounds
 from autotune.daemon.task_logs import JobTrials, TaskLogs
 from autotune.planning.budget import ended, settled
 from autotune.planning.view import JobView, StageId, TaskView
-from autotune.plans.exploration import Choice
 from autotune.reasons import Reason
-from autotune.storage import confirmation, exploration_files
+from autotune.storage import confirmation
 from autotune.storage.atomic import stamp
 from autotune.storage.confirmation import Confirmation, read_confirmation
-from autotune.storage.exploration_files import read_choice, with_choice
 from autotune.storage.formats import ENDED, Control, JobSpec, JobState, State
 from autotune.storage.job_files import check_owner, read_control, read_spec, read_state
 from autotune.storage.paths import JobPaths, Workspace
@@ -30,7 +28,6 @@ class QueuedJob:
 
     Attributes:
         confirmation: What was found when the whole model was last timed, for `--stop-at`.
-        choice: The plan that was chosen last, where it is searched for.
         exhausted: The tasks whose search has no more candidates.
         failures: How often the stage of a round has failed in a row.
         active: Whether the planner may start stages of it.
@@ -48,7 +45,6 @@ class QueuedJob:
     progress: JobProgress
     journal: JobJournal
     confirmation: Confirmation | None = None
-    choice: Choice | None = None
     exhausted: set[int] = field(default_factory=set)
     failures: dict[StageId, int] = field(default_factory=dict)
     submitted_at: float = 0.0
@@ -142,7 +138,6 @@ class QueuedJob:
         self._view = None
         self.rounds.reload()
         self._read_confirmation()
-        self._read_choice()
         self.trials.refresh_all()
 
     def refresh(self, task: int) -> None:
@@ -154,16 +149,10 @@ class QueuedJob:
         self._view = None
         self.rounds.refresh(task)
         self._read_confirmation()
-        self._read_choice()
         self.trials.refresh(task)
 
     def _read_confirmation(self) -> None:
         self.confirmation = read_confirmation(self.paths) if self.spec.stop_at_ms is not None else None
-
-    def _read_choice(self) -> None:
-        if self.spec.explore:
-            self.choice = read_choice(self.paths, self.spec)
-            self.spec = with_choice(self.spec, self.choice)
 
     @property
     def confirmed_ms(self) -> float | None:
@@ -189,17 +178,6 @@ class QueuedJob:
     def stage_started(self, now: float) -> None:
         """Note that a stage of the job started at `now`, an epoch second."""
         self.served_at = now
-        self._view = None
-
-    def give_up_choosing(self, id: StageId) -> None:
-        """Tune on with the plan that was chosen last, because no other can be chosen.
-
-        Raises:
-            StorageError: A file could not be read or written.
-        """
-        exploration_files.give_up(self.paths, self.spec)
-        self.rounds.skip(id)
-        self._read_choice()
         self._view = None
 
     def set_aside(self, task: int, diagnosis: str) -> None:
@@ -260,8 +238,7 @@ class QueuedJob:
             has_stop_at=self.spec.stop_at_ms is not None,
             stop_at_met=self.confirmed_ms is not None,
         )
-        explored = not self.spec.explore or (self.choice is not None and self.choice.last)
-        if not (self.spec.automatic and explored):
+        if not self.spec.automatic:
             return view
         if self._settled[0] != view.tasks:
             self._settled = (view.tasks, settled(view))
@@ -270,16 +247,12 @@ class QueuedJob:
 
 def _task_view(job: QueuedJob, index: int) -> TaskView:
     task = job.spec.tasks[index]
-    weight = task.weight or (job.choice.contenders[index] if job.choice is not None else 0)
-    running_best = job.trials.running_best(index)
-    # A task that no plan would have, as far as is known, has had its trials.
-    dropped = job.spec.explore and not weight and bool(running_best)
     return TaskView(
         key=f"{job.spec.target_key}/{task.hash}",
-        weight=weight,
+        weight=task.weight,
         trials=job.trials.counted(index),
-        running_best=running_best,
-        exhausted=index in job.exhausted or not task.tunable or dropped,
+        running_best=job.trials.running_best(index),
+        exhausted=index in job.exhausted or not task.is_tuned,
         set_aside=bool(job.progress.task(index).set_aside),
         gflop=task.gflop,
     )

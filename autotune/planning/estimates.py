@@ -19,7 +19,6 @@ _PRIORS: dict[Kind, float] = {
     "build": 0.9,
     "measure": 0.3,
     "train": 1.0,
-    "choose": 10.0,
     "compile": 15.0,
     "confirm": 15.0,
 }

@@ -42,11 +42,10 @@ from autotune.planning.view import JobView, Kind, MachineResources, StageView
 STAGE_ORDER: dict[Kind, int] = {
     "confirm": 0,
     "compile": 1,
-    "choose": 2,
-    "train": 3,
-    "measure": 4,
-    "build": 5,
-    "search": 6,
+    "train": 2,
+    "measure": 3,
+    "build": 4,
+    "search": 5,
 }
 # One step of priority is worth this many seconds of waiting. All jobs age alike, so the order of two jobs never
 # changes: a job of priority p counts as submitted p times this earlier.

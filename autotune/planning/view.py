@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from autotune.reasons import Reason
 
-Kind = Literal["search", "build", "measure", "train", "choose", "compile", "confirm"]
+Kind = Literal["search", "build", "measure", "train", "compile", "confirm"]
 # The stages that have a device to themselves.
 ON_DEVICE: frozenset[Kind] = frozenset(("measure", "confirm"))
 

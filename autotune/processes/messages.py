@@ -153,7 +153,6 @@ class ImportRequest:
         accuracy: the command that prints how good outputs are; empty for none.
         plan: decides about the operators that it names.
         memory_mb: how much memory activations may take, in megabytes; None for any.
-        explore: how many tasks of other plans than this to add at most.
         context: how many tokens a language model keeps; None for the default.
         activations: what a language model's activations are where packed weights multiply them.
     """
@@ -174,7 +173,6 @@ class ImportRequest:
     accuracy: str = ""
     plan: Plan = NOTHING
     memory_mb: float | None = None
-    explore: int = 0
     context: int | None = None
     activations: Activations = "fp32"
 

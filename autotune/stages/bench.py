@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from autotune.devices import Device
 from autotune.machine.disturbance import Quiet
-from autotune.plans.plan import Plan
 from autotune.processes.children import ItemResult, ResultKind
 from autotune.processes.isolate import isolated
 from autotune.stages.context import StageContext
@@ -207,12 +206,11 @@ class Bench(ABC):
         return isolated(candidates, opened, limit_s=limit_s, retried=_RETRIED, kept=self.stage.kept)
 
     @abstractmethod
-    def compile_model(self, library: Path, plan: Plan | None = None) -> None:
+    def compile_model(self, library: Path) -> None:
         """Compile the whole model with the best schedules, on a CPU.
 
         Args:
             library: Where the library is written.
-            plan: The plan to compile by, if it is not that of the job; the tasks have their weights in it.
         """
 
     @abstractmethod
@@ -228,22 +226,6 @@ class Bench(ABC):
         Raises:
             WorkerError: It cannot be run.
         """
-
-    def compare_models(self, libraries: Sequence[Path], reference: Path) -> list[list[float]]:
-        """Time libraries of the whole model by turns, where plans can be searched for.
-
-        Args:
-            libraries: What `compile_model` has written by some plans.
-            reference: What it has written by another plan.
-
-        Returns:
-            For each of the libraries, what part of the reference's time it takes, in each turn.
-
-        Raises:
-            WorkerError: One of them cannot be run.
-            NotImplementedError: Plans are not searched for on this kind of device.
-        """
-        raise NotImplementedError(f"{type(self).__name__} compares no models")
 
     @abstractmethod
     def learn(self) -> int:

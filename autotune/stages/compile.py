@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from autotune.config import Config
 from autotune.devices import kind_of
 from autotune.errors import DamagedFile, StorageError
 from autotune.planning.latency import tasks_sum_ms
-from autotune.plans.plan import Plan
-from autotune.stages.plan_comparison import Contender, contenders
 from autotune.stages.stage import Stage
 from autotune.storage.atomic import publish_json, read_json
 from autotune.storage.confirmation import Confirmation, read_confirmation
@@ -38,7 +36,7 @@ _OLD_TIMES = 8
 # that what is said last is what an export will find.
 _FASTER = 0.8
 _FASTER_IN_THE_END = 0.98
-_META = ("autotune-model", 2)
+_META = ("autotune-model", 3)
 _LIBRARY = "model.so"
 _NOTE = "model.json"
 
@@ -63,21 +61,16 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.end_round()
         return {"compiled": False, **made}
     stage.clear_artifacts()
-    model = _compile(stage, _LIBRARY, sums)
-    others = {
-        name: _compile(other.stage, f"{name}.so", _tasks_ms(other.stage.spec, stage.log), other.plan)
-        for name, other in _contenders(stage).items()
-    }
-    publish_json(stage.artifacts / _NOTE, *_META, {"model": model, "contenders": others})
+    publish_json(stage.artifacts / _NOTE, *_META, _compile(stage, sums))
     stage.advance("confirm")
     return {"compiled": True}
 
 
-def _compile(stage: Stage, name: str, tasks_ms: list[float] | None, plan: Plan | None = None) -> dict[str, Any]:
+def _compile(stage: Stage, tasks_ms: list[float]) -> dict[str, Any]:
     """Compile the model, and return what `compiled` wants to know of the library."""
     began = time.monotonic()
-    library = stage.artifacts / name
-    stage.bench.compile_model(library, plan)
+    library = stage.artifacts / _LIBRARY
+    stage.bench.compile_model(library)
     mark = seal(LIBRARY, file_digest(library))
     return {"seal": mark, "tasks_ms": tasks_ms, "took_s": round(time.monotonic() - began, 3), "at": time.time()}
 
@@ -107,40 +100,17 @@ class CompiledModel:
     at: float
 
 
-@dataclass(frozen=True)
-class CompiledModels:
-    """What a round has compiled.
-
-    Attributes:
-        model: The model by the plan of the job.
-        contenders: The model by other plans that are compared with it, by the names that `plan_comparison` gives them.
-    """
-
-    model: CompiledModel
-    contenders: Mapping[str, CompiledModel]
-
-
-def compiled(stage: Stage) -> CompiledModels | None:
+def compiled(stage: Stage) -> CompiledModel | None:
     """Return what this round has compiled; None where it is not there any more, or another user has made it."""
+    library = stage.artifacts / _LIBRARY
     try:
         note = read_json(stage.artifacts / _NOTE, *_META)
-        others = {name: _compiled(stage, f"{name}.so", about) for name, about in note["contenders"].items()}
-        return CompiledModels(_compiled(stage, _LIBRARY, note["model"]), others)
+        if not is_sealed(LIBRARY, file_digest(library), note["seal"]):
+            return None
+        tasks_ms = tuple(map(float, note["tasks_ms"]))
+        return CompiledModel(library, tasks_ms, float(note["took_s"]), float(note["at"]))
     except (OSError, StorageError, KeyError, TypeError, ValueError, AttributeError):
         return None
-
-
-def _compiled(stage: Stage, name: str, note: Mapping[str, Any]) -> CompiledModel:
-    """Return a library of this round.
-
-    Raises:
-        OSError, StorageError, KeyError, TypeError, ValueError: It is not there, or not what was compiled.
-    """
-    library = stage.artifacts / name
-    if not is_sealed(LIBRARY, file_digest(library), note["seal"]):
-        raise DamagedFile(f"{library} is not what was compiled")
-    tasks_ms = tuple(map(float, note["tasks_ms"]))
-    return CompiledModel(library, tasks_ms, float(note["took_s"]), float(note["at"]))
 
 
 def is_due(stage: Stage) -> bool:
@@ -165,16 +135,8 @@ def _lacks_library(stage: Stage) -> bool:
 
 def _is_worth_timing(stage: Stage) -> bool:
     return _promises(stage.paths, stage.spec, stage.log) or (
-        (_tells_more(stage.paths, stage.spec, stage.config, stage.log) or bool(_contenders(stage)))
-        and not _is_under_way(stage)
+        _tells_more(stage.paths, stage.spec, stage.config, stage.log) and not _is_under_way(stage)
     )
-
-
-def _contenders(stage: Stage) -> Mapping[str, Contender]:
-    """Return what the model by the plan of the job is compared with; nothing where a task of that has no time."""
-    others = contenders(stage) if _can_be_timed(stage.paths, stage.spec, stage.config) else {}
-    untimed = any(_tasks_ms(other.stage.spec, stage.log) is None for other in others.values())
-    return {} if untimed else others
 
 
 def is_due_at_once(workspace: Workspace, paths: JobPaths, spec: JobSpec, config: Config) -> bool:
@@ -253,7 +215,7 @@ def _tasks_ms(spec: JobSpec, log: Logs) -> list[float] | None:
     Raises:
         StorageError: A log cannot be read.
     """
-    used = [index for index in spec.tunable if spec.tasks[index].weight or not spec.explore]
+    used = [index for index, task in enumerate(spec.tasks) if task.is_tuned]
     best_us = [_best_us(log(index)) for index in used]
     if not best_us or None in best_us:
         return None

@@ -1,7 +1,7 @@
 """Confirm: time the whole model that `compile` has made, beside the model as submitted.
 
-So `status` can say how long the model takes, and not only its tasks; and with `--stop-at` the job ends. If there are
-libraries by two plans, they are timed by turns before, and the faster plan is kept. The library is kept for an export.
+So `status` can say how long the model takes, and not only its tasks; and with `--stop-at` the job ends. The library is
+kept for an export.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from autotune.stages import plan_comparison
-from autotune.stages.compile import CompiledModel, CompiledModels, compiled, is_due
+from autotune.stages.compile import CompiledModel, compiled, is_due
 from autotune.stages.stage import Stage
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, read_confirmation
-from autotune.storage.exploration_files import with_choice
 from autotune.tvm_backend.export import ready_library
 
 # In how many processes the library is timed: to tell how long it takes, and to end a job.
@@ -30,23 +28,20 @@ def run(stage: Stage) -> dict[str, Any]:
 
     Returns:
         `latency_ms` and `slowest_ms` of the processes that timed the library; `estimate_ms`, the sum of the tasks' best
-        times; and with `--stop-at`, `met`. After a comparison of two plans, `ratio`, what part of the other's time the
-        model took by the chosen one, and `returned`, whether the plan as submitted is kept. Without a library,
-        `recompile`; without a confirmation, `skipped`.
+        times; and with `--stop-at`, `met`. Without a library, `recompile`; without a confirmation, `skipped`.
 
     Raises:
         StorageError: A file of the job cannot be read or written.
         WorkerError: The library cannot be run.
     """
-    models = compiled(stage)
-    if models is None:
+    model = compiled(stage)
+    if model is None:
         stage.advance("compile")
         return {"recompile": True}
-    stage, model, decision = _kept(stage, models)
     last = read_confirmation(stage.paths)
     if last is not None and last.at > model.at:
         stage.end_round()
-        return {**decision, "skipped": True}
+        return {"skipped": True}
     result = _confirmation(stage, model, last)
     formats.write(stage.paths.confirmed, result)
     ready_library.keep(stage.paths, model.library)
@@ -54,24 +49,7 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.advance("compile")
     else:
         stage.end_round()
-    return {**decision, **_figures(stage, result)}
-
-
-def _kept(stage: Stage, models: CompiledModels) -> tuple[Stage, CompiledModel, dict[str, Any]]:
-    """Return the stage and the model by the plan that is kept, which is decided here if there are two.
-
-    Also return what is said of the decision.
-    """
-    if not models.contenders:
-        return stage, models.model, {}
-    libraries = {name: model.library for name, model in models.contenders.items()}
-    decision = plan_comparison.decide(stage, models.model.library, libraries)
-    if decision is None:  # its file was lost, and another choice will follow
-        return stage, models.contenders.get(plan_comparison.SUBMITTED, models.model), {}
-    choice, name = decision
-    stage = replace(stage, spec=with_choice(stage.spec, choice))
-    model = models.contenders[name] if name else models.model
-    return stage, model, {"ratio": choice.ratio, "returned": choice.returned}
+    return _figures(stage, result)
 
 
 def _confirmation(stage: Stage, model: CompiledModel, last: Confirmation | None) -> Confirmation:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.errors import CommandMissing, DamagedFile, MachineProblem, WorkerError
 from autotune.machine.disturbance import Quiet
-from autotune.plans.plan import Plan
 from autotune.processes.children import ItemResult
 from autotune.processes.isolate import isolated
 from autotune.processes.keeper import Keeper
@@ -243,7 +242,7 @@ class CommandBench(Bench):
         limit_s = repeats * settings.measure_s + settings.check_s + _SPARE_S
         return isolated(candidates, lambda: timer(self.open(truth)), limit_s=limit_s)
 
-    def compile_model(self, library: Path, plan: Plan | None = None) -> None:
+    def compile_model(self, library: Path) -> None:
         """Write down which candidate is the best; the command builds it where it is measured."""
         (best,) = self.stage.log().fastest(1)
         library.write_text(best.hash)

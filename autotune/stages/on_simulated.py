@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from autotune.device_settings import DeviceSettings
 from autotune.errors import WorkerError
 from autotune.planning.scenario import Duration, chance
-from autotune.plans.plan import Plan
 from autotune.stages.bench import Bench, OpenDevice
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate, Kind, Trial
@@ -99,7 +98,7 @@ class SimulatedBench(Bench):
         _open_once(self.settings.open_s)
         return _OpenSimulated(self)
 
-    def compile_model(self, library: Path, plan: Plan | None = None) -> None:
+    def compile_model(self, library: Path) -> None:
         _sleep(self.seconds("compile"))
         library.write_bytes(b"a library")
 
@@ -133,7 +132,6 @@ class SimulatedBench(Bench):
             "build": device.build_s,
             "measure": device.measure_s,
             "train": device.train_s,
-            "choose": device.train_s,
             "compile": device.build_s,
             "confirm": device.measure_s,
         }

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.stages import choose, compile
+from autotune.stages import compile
 from autotune.stages.stage import Stage
 
 
 def run(stage: Stage) -> dict[str, Any]:
     """Train again if there are 15% more trials than the model was trained on. End the round either way.
 
-    If a plan is to be chosen now, the round goes on with that; or with a library of the whole model, if it is worth
-    timing.
+    The round goes on with a library of the whole model, if that is worth timing.
 
     Returns:
         `trained_on`, the number of trials behind the model.
     """
     trained_on = stage.bench.learn()
-    if choose.is_due(stage):
-        stage.advance("choose")
-    elif compile.is_due(stage):
+    if compile.is_due(stage):
         stage.advance("compile")
     else:
         stage.end_round()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.plans.plan import Plan
 from autotune.stages import cost_model_file, proposals
 from autotune.stages.bench import Bench
 from autotune.storage.confirmation import EntryTimes
@@ -110,7 +109,7 @@ class TvmBench(Bench):
     def _threads(self) -> int:
         return self.stage.config.measure.threads or len(self.stage.cpus)
 
-    def compile_model(self, library: Path, plan: Plan | None = None) -> None:
+    def compile_model(self, library: Path) -> None:
         from autotune.tvm_backend.export.early_timing import compile_early
 
         stage = self.stage
@@ -122,7 +121,6 @@ class TvmBench(Bench):
             library,
             cuda_graph=settings.cuda_graph,
             kept_bytes=settings.kept_bytes,
-            plan=plan,
         )
 
     def time_model(self, library: Path, tasks_ms: Sequence[float], processes: int, reference: bool) -> list[EntryTimes]:
@@ -133,12 +131,6 @@ class TvmBench(Bench):
         timing = EarlyTiming(self._threads, processes, reference)
         times: list[EntryTimes] = time_early(stage.paths, stage.spec, library, tasks_ms, timing)
         return times
-
-    def compare_models(self, libraries: Sequence[Path], reference: Path) -> list[list[float]]:
-        from autotune.tvm_backend.export.early_timing import compare_early
-
-        self.take()
-        return compare_early(self.stage.paths, self.stage.spec, libraries, reference, self._threads)
 
     def learn(self) -> int:
         return cost_model_file.update_model(self.stage)

@@ -22,8 +22,8 @@ from autotune.storage.atomic import publish_json, read_versioned_json
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.quantisation import Quantisation
 
-Kind = Literal["search", "build", "measure", "train", "choose", "compile", "confirm"]
-KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train", "choose", "compile", "confirm")
+Kind = Literal["search", "build", "measure", "train", "compile", "confirm"]
+KINDS: tuple[Kind, ...] = ("search", "build", "measure", "train", "compile", "confirm")
 Wanted = Literal["run", "hold", "cancel"]
 State = Literal["waiting", "running", "held", "cancelled", "done", "failed"]
 SIMULATED = "simulated"  # the kind of target and device for tests, which does not exist
@@ -77,6 +77,11 @@ class TaskSpec:
     gflop: float
     tunable: bool
     constants: tuple[Annotated[int, whole_number(0)], ...] = ()
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether it gets trials. With a weight of 0 it does not: `submit --explore` of before added such tasks."""
+        return self.tunable and self.weight > 0
 
 
 @dataclass(frozen=True)

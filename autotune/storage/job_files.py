@@ -20,12 +20,13 @@ from uuid import uuid4
 
 from autotune.errors import DamagedFile, DiskProblem, disk_problem
 from autotune.ownership import owner_name
+from autotune.plans import plan
+from autotune.plans.plan import NOTHING, Plan
 from autotune.reasons import Reason
 from autotune.regular_file import open_regular
 from autotune.settings import TARGET_KINDS
 from autotune.storage import formats, locks
 from autotune.storage.atomic import sync_folder
-from autotune.storage.exploration_files import read_choice, with_choice
 from autotune.storage.formats import Candidate, Control, JobSpec, JobState, StageFile, TaskSpec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.seals import JOB, is_sealed, seal
@@ -37,7 +38,7 @@ _CHUNK = 1 << 20
 
 
 def read_spec(paths: JobPaths) -> JobSpec:
-    """Read what was submitted as a job. If its plan is searched for, tasks have their weights in that chosen last.
+    """Read what was submitted as a job.
 
     Raises:
         DamagedFile: The file is missing, not whole, or another job's, or names something outside the workspace.
@@ -50,7 +51,17 @@ def read_spec(paths: JobPaths) -> JobSpec:
         raise DamagedFile(f"{paths.spec} is missing") from None
     if fault := _spec_fault(paths, spec):
         raise DamagedFile(f"{paths.spec} is damaged: {fault}")
-    return with_choice(spec, read_choice(paths, spec))
+    return spec
+
+
+def read_plan(paths: JobPaths) -> Plan:
+    """Read the plan that a job was submitted with; it leaves all to the rules if there was none.
+
+    Raises:
+        ConfigError: The file is not a plan.
+        DiskProblem: It cannot be read.
+    """
+    return plan.read(paths.plan) if paths.plan.exists() else NOTHING
 
 
 def check_owner(paths: JobPaths) -> None:

@@ -15,8 +15,6 @@ WORKSPACE/
       model.onnx, .pt2, .tflite, .gguf    the copy of the model that is tuned
       space.json, files/           in place of a model: parameters, commands and files of a job of commands
       plan.toml                    the copy of the plan that it was submitted with
-      alternatives.json            the kernels that its plan is chosen from, with `submit --explore`
-      choice.json                  the plan that was chosen so far
       exported.json                what the last export measured; may be deleted
       last-export.json             where it went, and what it was made from; may be deleted
       confirmed.json               how long the whole model took
@@ -101,8 +99,6 @@ class JobPaths:
     model = _Named("folder", "model.onnx")
     program = _Named("folder", "model.pt2")
     plan = _Named("folder", "plan.toml")
-    alternatives = _Named("folder", "alternatives.json")
-    choice = _Named("folder", "choice.json")
     flatbuffer = _Named("folder", "model.tflite")
     gguf = _Named("folder", "model.gguf")
     space = _Named("folder", "space.json")

@@ -21,7 +21,6 @@ LEASE_WAIT_S: dict[Kind, float] = {
     "build": 0.5,
     "measure": 30.0,
     "train": 0.5,
-    "choose": 0.5,
     "compile": 0.5,
     "confirm": 30.0,
 }

@@ -21,9 +21,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autotune.plans.plan import Block, BlockFacts, Plan
-from autotune.storage.exploration_files import read_choice
 from autotune.storage.formats import JobSpec
-from autotune.storage.job_files import read_spec
+from autotune.storage.job_files import read_plan, read_spec
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export.compilation import prepare_as_submitted
 from autotune.tvm_backend.export.describe import plan_of_job
@@ -81,13 +80,13 @@ def row(paths: JobPaths, spec: JobSpec, options: argparse.Namespace) -> str:
     """Return the row of a job."""
     plan = plan_of_job(paths, spec, "")
     work = {block.operators[0]: work_us(block) for block in plan.blocks}
-    choice = read_choice(paths, spec)
+    given = read_plan(paths)
     (model,) = submitted(paths, spec)
     columns = [spec.name, f"{sum(work.values()) / 1e3:.2f} ms"]
     for cores in options.cores:
         target = tvm_target({**spec.target, "num-cores": cores})
         prepared = prepare_as_submitted(model.module(), target, paths, spec)
-        beside = beside_where_small(prepared, choice.plan if choice else Plan(), target)
+        beside = beside_where_small(prepared, given, target)
         apart_us = network_us(plan, work, cores, options)
         ratio = network_us(beside if beside.blocks else plan, work, cores, options) / apart_us
         columns += [f"{apart_us / 1e3:.3f} ms", f"{ratio:.2f}"]

@@ -70,7 +70,7 @@ class TestSubmit:
         }
         given |= {"sampler": "greedy", "fresh": True, "winograd": False, "precision": "fp16", "deadline": 4.0}
         given |= {"within_s": 5.0, "stop_at_ms": 6.0, "on_end": "mail me", "trials_per_round": 4}
-        given |= {"explore": True, "plan": "plan.toml", "memory_mb": 64.0, "calibrate": "inputs.npz", "max_drop": 0.01}
+        given |= {"plan": "plan.toml", "memory_mb": 64.0, "calibrate": "inputs.npz", "max_drop": 0.01}
         given |= {"accuracy": "python score.py", "context_tokens": 512, "activations": "int8"}
         given |= {"values": {"rate": 16000}, "inputs": {"x": [1, 3]}, "dims": {"n": 7}}
         autotune.submit("net.onnx", workspace=workspace.root, **given)

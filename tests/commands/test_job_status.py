@@ -16,7 +16,6 @@ from rich.console import Console
 from autotune.commands import render
 from autotune.commands.job_status import (
     JobStatus,
-    PlanSearch,
     ResourceStatus,
     TaskStatus,
     WholeModel,
@@ -27,13 +26,11 @@ from autotune.commands.job_status import (
 )
 from autotune.commands.render import troubles
 from autotune.options import InputSpec
-from autotune.plans.exploration import Choice
-from autotune.plans.plan import NOTHING
 from autotune.reasons import Reason
 from autotune.storage import formats
 from autotune.storage.confirmation import Confirmation, EntryTimes, give_up
 from autotune.storage.daemon_info import ClusterNode, DaemonInfo, DeviceAside, RunningStage, running_daemon
-from autotune.storage.formats import Control, Entry, JobState, State, TaskProgress, TaskSpec
+from autotune.storage.formats import Control, Entry, JobState, State, TaskProgress
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
 
@@ -300,7 +297,6 @@ class TestJson:
                     "metric": {"name": "time", "unit": "ms", "better": "smaller"},
                     "whole_model": None,
                     "not_timed": "",
-                    "plan_search": None,
                 }
             ],
         }
@@ -335,43 +331,3 @@ def test_each_of_several_shapes_has_its_share_of_the_latency_and_its_time_of_the
     job = only(workspace)
     assert [entry.model_ms for entry in job.entries] == [1.0, 3.0]
     assert job.whole_model is not None and (job.whole_model.model_ms, job.whole_model.reference_ms) == (4.0, 6.0)
-
-
-def test_a_search_for_a_plan_says_how_far_it_is_and_what_it_saves(workspace: Workspace, make_job: Make) -> None:
-    weights = enumerate((1, 0, 0))
-    tasks = [TaskSpec(f"conv{index}", f"{index:016x}", weight, "1x8", 0.5, True) for index, weight in weights]
-    state = JobState("running", tasks=(TaskProgress(4, 100.0), TaskProgress(4, 90.0), TaskProgress()))
-    paths = make_job(tasks=tuple(tasks), explore=True, state=state)
-    assert only(workspace).plan_search == PlanSearch(2, 1, None, False)
-    formats.write(paths.choice, Choice(step=1, plan=NOTHING, weights=(0, 1, 0), contenders=(0, 0, 0), before=(1, 0, 0)))
-    job = only(workspace)
-    assert job.latency_ms == 0.09 and not job.is_partial
-    assert render.plan_search(job) == "plan: 1 of 2 alternatives measured, -10% so far"
-    assert to_json([job])["jobs"][0]["plan_search"]["measured"] == 1
-
-
-@pytest.mark.parametrize(
-    ("weights", "ratio", "returned", "says"),
-    [
-        ((0, 1, 0), None, False, ", -10%"),
-        ((0, 1, 0), 0.941, False, ", -10%; with the chosen plan, which is kept, the model takes 0.94 of its time"),
-        (
-            (1, 0, 0),
-            1.02,
-            True,
-            "; with the chosen plan the model takes 1.02 of its time with the plan as submitted, which",
-        ),
-    ],
-)
-def test_a_search_for_a_plan_says_which_plan_was_faster_in_the_whole_model(
-    workspace: Workspace, make_job: Make, weights: tuple[int, ...], ratio: float | None, returned: bool, says: str
-) -> None:
-    tasks = [TaskSpec(f"conv{index}", f"{index:016x}", 1 - index % 2, "1x8", 0.5, True) for index in range(3)]
-    state = JobState("running", tasks=(TaskProgress(4, 100.0), TaskProgress(4, 90.0), TaskProgress()))
-    paths = make_job(tasks=tuple(tasks), explore=True, state=state)
-    choice = Choice(step=3, plan=NOTHING, weights=weights, contenders=(0, 0, 0), before=(1, 0, 0), last=True)
-    formats.write(paths.choice, replace(choice, ratio=ratio, returned=returned))
-    job = only(workspace)
-    assert render.plan_search(job).startswith(f"plan: 1 of 2 alternatives measured{says}")
-    search = to_json([job])["jobs"][0]["plan_search"]
-    assert (search["ratio"], search["returned"], search["final"]) == (ratio, returned, True)

@@ -26,9 +26,8 @@ from autotune.processes.messages import ExportRequest
 from autotune.regular_file import check_readable
 from autotune.storage import export_lock, export_registry
 from autotune.storage.atomic import make_folders
-from autotune.storage.exploration_files import current_plan
 from autotune.storage.formats import JobSpec
-from autotune.storage.job_files import in_use, read_spec
+from autotune.storage.job_files import in_use, read_plan, read_spec
 from autotune.storage.locks import sole_writer
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
@@ -135,7 +134,7 @@ def _frozen(request: ExportRequest, paths: JobPaths, spec: JobSpec, progress: on
     """Return the request for an export by the lock file in its folder, which has to be for the job."""
     folder = Path(request.output)
     lock = export_lock.read(folder, check_trace)
-    export_lock.check(lock, spec, current_plan(paths, spec), folder / export_lock.LOCK)
+    export_lock.check(lock, spec, read_plan(paths), folder / export_lock.LOCK)
     if lock.compiler != compiler_digest():
         progress("the lock file was written by another compiler: the schedules are the same, and their code may differ")
     chosen = replace(request, threads=lock.threads, cuda_graph=lock.cuda_graph, contenders=1)

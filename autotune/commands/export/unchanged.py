@@ -90,7 +90,7 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
         "request": plain(asked),
         "inputs": [seals.file_digest(file).hex() for file in request.inputs],
         "job": formats.to_json(spec),
-        "plan": [seals.file_digest(file).hex() for file in (paths.plan, paths.choice) if file.exists()],
+        "plan": seals.file_digest(paths.plan).hex() if paths.plan.exists() else "",
         "trials": _best(workspace, spec, max(_RANKS, request.contenders)),
     }
     return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()

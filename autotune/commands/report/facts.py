@@ -304,6 +304,4 @@ def _job_json(report: JobReport) -> dict[str, Any]:
     job = {"reason": report.job.reason, "trials": report.trials, "budget": report.job.trials_total}
     whole = report.job.whole_model
     values["whole_model"] = None if whole is None else formats.to_json(whole)
-    search = report.job.plan_search
-    values["plan_search"] = None if search is None else formats.to_json(search)
     return {**formats.to_json(report.times), **job, **values}

@@ -52,8 +52,8 @@ def answers(job: JobReport) -> tuple[str, ...]:
     """Return what most people open a report for, in sentences: what takes most, and whether more tuning is worth it."""
     verdict = job.outlook.verdict if job.outlook else ""
     whole = render.whole_model(job.job)
-    sentences = [f"{said[0].upper()}{said[1:]}." if said else "" for said in (whole, render.plan_search(job.job))]
-    return tuple(filter(None, (*sentences, _tasks_sentence(job), verdict)))
+    sentence = f"{whole[0].upper()}{whole[1:]}." if whole else ""
+    return tuple(filter(None, (sentence, _tasks_sentence(job), verdict)))
 
 
 def _latency(job: JobReport) -> Section:
@@ -318,7 +318,6 @@ def _settings(settings: Settings) -> Section:
         ("stages may run for", "any time" if settings.within_s is None else duration(settings.within_s)),
         ("counts new trials only", "yes" if settings.fresh else "no"),
         ("Winograd", "yes" if settings.winograd else "no"),
-        ("searches for its plan", "yes" if settings.explore else "no"),
         ("precision", settings.precision),
         *([("quantised", settings.quantisation.text())] if settings.quantisation else []),
         *((f"version of {name}", version) for name, version in settings.versions.items()),

@@ -19,11 +19,6 @@ from autotune.storage.formats import SIMULATED
 from autotune.tvm_backend.target import target_kind
 from autotune.workers import oneshot
 
-# Of an automatic budget; of a given one, one for so many trials, but a few at least.
-_MAX_ALTERNATIVES = 96
-_TRIALS_EACH = 24
-_MIN_ALTERNATIVES = 4
-
 
 def read_model(
     model: Path, options: TuningOptions, config: Config, folder: Path | None, progress: oneshot.TellProgress
@@ -50,8 +45,6 @@ def read_model(
     if options.activations not in get_args(Activations):
         raise BadInput(f"activations are {options.activations!r}; give {' or '.join(get_args(Activations))}")
     _check_calibration(options)
-    if options.explore and (reason := _no_exploration(options, config)):
-        raise BadInput(f"--explore: {reason}")
     request = ImportRequest(
         model=str(model.absolute()),
         target=target,
@@ -69,7 +62,6 @@ def read_model(
         accuracy=options.accuracy or "",
         plan=read(Path(options.plan)).decisions() if options.plan is not None else NOTHING,
         memory_mb=options.memory_mb,
-        explore=_most_alternatives(options, config) if options.explore else 0,
         context=options.context_tokens,
         activations=options.activations,
     )
@@ -102,29 +94,6 @@ def _check_precision(precision: AskedPrecision, target: str) -> None:
         raise BadInput(f"precision is {precision!r}; give {' or '.join(get_args(AskedPrecision))}")
     if precision in ("fp16", "tf32") and target_kind(target) != KIND:
         raise BadInput(f"--precision {precision} is for GPUs, whose tensor cores compute it; the target is {target}")
-
-
-def explores(options: TuningOptions, config: Config) -> bool:
-    """Return whether a job searches for its plan: it is asked to, or the settings want it and it can."""
-    return options.explore or (config.plan.explore and not _no_exploration(options, config))
-
-
-def _most_alternatives(options: TuningOptions, config: Config) -> int:
-    """Return how many tasks may be added to those of a plan: a few trials of each are a part of the budget."""
-    trials = options.trials or config.job.trials
-    return _MAX_ALTERNATIVES if trials == AUTO else max(_MIN_ALTERNATIVES, int(trials) // _TRIALS_EACH)
-
-
-def _no_exploration(options: TuningOptions, config: Config) -> str:
-    """Return why a job cannot search for its plan; empty if it can."""
-    board = config.boards.get(options.target)
-    if target_kind(board.target if board else options.target) != "llvm":
-        return f"it is for CPUs; the target is {options.target}"
-    if config.cluster.engine:
-        return "plans are chosen on this machine; leave [cluster] engine empty for it"
-    if len(shape_bindings(options.inputs, options.dims)) > 1:
-        return "a plan is chosen for one set of shapes; submit a job for each"
-    return ""
 
 
 def _check_calibration(options: TuningOptions) -> None:

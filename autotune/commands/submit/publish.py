@@ -14,14 +14,14 @@ from typing import Literal
 from uuid import uuid4
 
 from autotune import devices, strategies
-from autotune.commands.submit.model_reading import explores, read_model
+from autotune.commands.submit.model_reading import read_model
 from autotune.config import Config
 from autotune.errors import BadInput, DamagedFile, disk_problem
 from autotune.machine.hardware import check_platform, cpu_model
 from autotune.options import AUTO, TuningOptions, check_numbers
 from autotune.planning.budget import TaskWork, automatic_trials
 from autotune.processes.messages import ImportAnswer
-from autotune.stages import choose, compile
+from autotune.stages import compile
 from autotune.storage import atomic, formats, locks
 from autotune.storage.device_kind import PRIVATE, note
 from autotune.storage.formats import INPUTS_VERSION, Control, JobSpec, LastId, StageFile, TaskSpec
@@ -84,7 +84,7 @@ def preview(submission: Submission, config: Config, progress: oneshot.TellProgre
     check_platform()
     check_numbers(submission.options)
     strategy_and_sampler(submission, config)
-    return _read(_with_settings(submission, config), config, None, progress)
+    return _read(submission, config, None, progress)
 
 
 def _read(submission: Submission, config: Config, folder: Path | None, progress: oneshot.TellProgress) -> ImportAnswer:
@@ -120,7 +120,6 @@ def submit_each(
 ) -> list[JobSpec]:
     """Publish a job for each of several submissions, once all of them are known to be right. See `submit`."""
     check_platform()
-    submissions = [_with_settings(submission, config) for submission in submissions]
     for submission in submissions:
         _check(workspace, config, submission)
     with ExitStack() as stack:
@@ -133,13 +132,6 @@ def submit_each(
             _publish(workspace, config, submission, imported, incoming)
             for submission, imported, incoming in zip(submissions, answers, folders, strict=True)
         ]
-
-
-def _with_settings(submission: Submission, config: Config) -> Submission:
-    """Return a submission that explores plans if the settings say so."""
-    if submission.is_space:
-        return submission
-    return replace(submission, options=replace(submission.options, explore=explores(submission.options, config)))
 
 
 def _check(workspace: Workspace, config: Config, submission: Submission) -> None:
@@ -326,9 +318,7 @@ def _write(workspace: Workspace, config: Config, incoming: JobPaths, spec: JobSp
     make_folder(incoming.stages)
     for task in spec.tunable:
         formats.write(incoming.stage(task, 0), StageFile(task, 0, "search"))
-    if choose.is_due_at_once(spec):  # by what is known already
-        formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "choose"))
-    elif compile.is_due_at_once(workspace, incoming, spec, config):
+    if compile.is_due_at_once(workspace, incoming, spec, config):
         formats.write(incoming.stage(spec.tunable[0], 0), StageFile(spec.tunable[0], 0, "compile"))
     formats.write(incoming.control, Control())
     formats.write(incoming.spec, spec)

@@ -19,8 +19,8 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
 from autotune.plans.plan import Plan
-from autotune.storage.exploration_files import current_plan
 from autotune.storage.formats import Candidate, JobSpec, Trial
+from autotune.storage.job_files import read_plan
 from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
@@ -75,13 +75,12 @@ class JobModel:
     target: Target
 
     @classmethod
-    def read(cls, paths: JobPaths, spec: JobSpec, plan: Plan | None = None) -> JobModel:
+    def read(cls, paths: JobPaths, spec: JobSpec) -> JobModel:
         """Read the copy of the model that was submitted, and extract its tasks again.
 
         Args:
             paths: The files of the job.
-            spec: The job. Its tasks have their weights in the plan.
-            plan: What the model is prepared by; by default the plan of the job.
+            spec: The job.
 
         Raises:
             VerificationError: They are not those that were submitted.
@@ -90,7 +89,7 @@ class JobModel:
         imported = Joiner()
         prepared = Joiner()
         programs = dict[str, IRModule]()
-        plan = current_plan(paths, spec) if plan is None else plan
+        plan = read_plan(paths)
         for entry, model in zip(spec.all_entries, submitted(paths, spec), strict=True):
             module = model.module()
             lowered = prepare_by_plan(module, target, spec, plan)
@@ -98,7 +97,7 @@ class JobModel:
             programs = extract_programs(lowered, target) | programs
             imported.add(entry.name, module)
             prepared.add(entry.name, lowered)
-        used = {task.hash for task in spec.tasks if task.weight or not spec.explore}
+        used = {task.hash for task in spec.tasks if task.weight}
         lost = set(programs) ^ used
         if lost:
             raise VerificationError(
@@ -180,8 +179,8 @@ def _written(folder: Path, objects: Mapping[str, bytes]) -> list[str]:
 
 
 def prepare_as_submitted(module: IRModule, target: Target, paths: JobPaths, spec: JobSpec) -> IRModule:
-    """Prepare the imported model of a job as `submit` did, or by the plan that was chosen since."""
-    return prepare_by_plan(module, target, spec, current_plan(paths, spec))
+    """Prepare the imported model of a job as `submit` did."""
+    return prepare_by_plan(module, target, spec, read_plan(paths))
 
 
 def prepare_by_plan(module: IRModule, target: Target, spec: JobSpec, plan: Plan) -> IRModule:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from autotune.devices import kind_of
 from autotune.errors import WorkerError
-from autotune.plans.plan import Plan
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Entry, JobSpec
 from autotune.storage.job_files import check_model
@@ -19,10 +18,9 @@ from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.model_facts import facts_of
 from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.export.timing import retiming
-from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, ratios
+from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison
 from autotune.tvm_backend.export.timing.whole_model import TUNED
 
-_EARLY_TURNS = 7  # of libraries that are compared
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
 
 
@@ -49,7 +47,6 @@ def compile_early(
     *,
     cuda_graph: bool,
     kept_bytes: int = 0,
-    plan: Plan | None = None,
 ) -> None:
     """Compile a model with the best trials of its tasks while its job runs.
 
@@ -60,7 +57,6 @@ def compile_early(
         library: Where the library is written.
         cuda_graph: Whether its kernels are launched as a CUDA graph, if the job is for CUDA.
         kept_bytes: How large the compiled kernels of the workspace that are kept may be together.
-        plan: What it is prepared by; by default the plan of the job.
 
     Raises:
         DamagedFile: The job's copy of the model is not what was submitted.
@@ -72,9 +68,9 @@ def compile_early(
     best = {hash: trials[0] for hash, trials in fastest.items()}
     graph = cuda_graph and kind_of(spec).launches_graphs
     kept = KeptObjects(workspace.objects, kept_bytes)
-    model = JobModel.read(paths, spec, plan)
+    model = JobModel.read(paths, spec)
     model.compile_tuned(best, library, cuda_graph=graph, kept=kept)
-    can_be_exported = kind_of(spec).is_local_cpu and kept_bytes and plan is None
+    can_be_exported = kind_of(spec).is_local_cpu and kept_bytes
     if can_be_exported and ready_library.has_best(workspace, spec, best):
         ready_library.note(library, made_from, facts_of(model.prepared, spec, model.target))
 
@@ -97,38 +93,6 @@ def time_early(
     """
     entries = zip(submitted(paths, spec), spec.all_entries, tasks_ms, strict=True)
     return [_time_entry(spec, library, model, entry, sum_ms, timing) for model, entry, sum_ms in entries]
-
-
-def compare_early(
-    paths: JobPaths, spec: JobSpec, libraries: Sequence[Path], reference: Path, threads: int
-) -> list[list[float]]:
-    """Time libraries of a model by turns in fresh processes, at its only set of shapes.
-
-    Args:
-        paths: The files of the job.
-        spec: The job.
-        libraries: What `compile_early` has written by some plans.
-        reference: What it has written by another plan.
-        threads: How many threads each uses.
-
-    Returns:
-        For each of the libraries, what part of the reference's time it takes, in each turn.
-
-    Raises:
-        WorkerError: One of them cannot be run.
-        WorkerCrashed: A process that ran one died.
-    """
-    (model,) = submitted(paths, spec)
-    (entry,) = spec.all_entries
-    arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
-    device = kind_of(spec).runtime
-    files = {file.name: file for file in (*libraries, reference)}
-    runtimes = {
-        name: Runtime("library", file, device, function=entry.name, kept=model.kept) for name, file in files.items()
-    }
-    with RuntimeComparison(runtimes, entry.inputs, arrays, threads) as comparison:
-        times = comparison.time(_EARLY_TURNS * TIMINGS, longest_s=_EARLY_S)
-    return [ratios(times[file.name], times[reference.name]) for file in libraries]
 
 
 def _time_entry(

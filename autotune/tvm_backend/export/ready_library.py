@@ -97,7 +97,7 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> str:
     ingredients = {
         "compiler": compiler_digest(),
         "job": formats.to_json(spec),
-        "plan": [seals.file_digest(file).hex() for file in (paths.plan, paths.choice) if file.exists()],
+        "plan": seals.file_digest(paths.plan).hex() if paths.plan.exists() else "",
         "best": [[entry.hash for entry in by_time(log.entries())[:1]] for log in logs],
     }
     return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.errors import BadInput, ModelError
 from autotune.options import AUTO, AskedPrecision, InputSpec, Precision
-from autotune.plans.exploration import Alternatives
-from autotune.plans.plan import NOTHING, Plan, text
+from autotune.plans.plan import NOTHING, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
-from autotune.storage import formats
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Entry, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
@@ -23,7 +20,6 @@ from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
-from autotune.tvm_backend.models.alternatives import explore
 from autotune.tvm_backend.models.model import Model
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.sources import Source, Stamp, open_source, stamp_of
@@ -44,7 +40,6 @@ class _Imported:
     tasks: list[Task]
     open_batches: tuple[OpenBatch, ...]
     constant_bytes: int
-    alternatives: Alternatives | None = None
 
 
 def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
@@ -74,8 +69,6 @@ def import_submitted(request: ImportRequest, progress: StepReporter) -> ImportAn
         digest = _digest(path, {path.name: before, **source.weights})
         if request.plan != NOTHING:
             publish_bytes(paths.plan, text(request.plan).encode())
-        if imported[0].alternatives is not None:
-            formats.write(paths.alternatives, imported[0].alternatives)
     return ImportAnswer(
         target=target.description,
         target_key=target.key,
@@ -166,28 +159,20 @@ class _Importer:
             self._progress(f"reading the model{which}")
         model = self._source.read(shapes, self._paths, gpu=self._target.kind.name != "llvm")
         self._progress(f"folding, choosing layouts and fusing{which}")
-        prepared = _guarded(path, lambda: self._prepared(model, self._request.plan))
+        prepared = _guarded(path, lambda: self._prepared(model))
         if left := unlowered(prepared):
             raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
         if self._request.activations != "fp32" and not has_packed_products(prepared):
             raise ModelError(f"{path}: no product has packed weights for this target; leave out --activations")
         self._progress(f"extracting tasks{which}")
-        alternatives = None
-        if self._request.explore:
-            asked = self._request
-            by_plan = partial(self._prepared, model)
-            explored = _guarded(path, lambda: explore(by_plan, asked.plan, self._target, asked.explore))
-            tasks = _checked(explored.tasks)
-            alternatives = explored.alternatives
-        else:
-            tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
+        tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
         named = {batch.dim: 1 for batch in model.open_batches if batch.dim}
         shapes = replace(shapes, dims=shapes.dims | named)  # as if it had been given
-        return _Imported(shapes, tuple(model.inputs), tasks, model.open_batches, constant_bytes(prepared), alternatives)
+        return _Imported(shapes, tuple(model.inputs), tasks, model.open_batches, constant_bytes(prepared))
 
-    def _prepared(self, model: Model, plan: Plan) -> IRModule:
+    def _prepared(self, model: Model) -> IRModule:
         asked = self._request
         return prepare(
             model.module,
@@ -195,7 +180,7 @@ class _Importer:
             winograd=asked.winograd,
             precision=self._precision,
             activations=asked.activations,
-            plan=plan,
+            plan=asked.plan,
             memory_mb=asked.memory_mb,
         )
 

@@ -88,7 +88,7 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
     make_job(
         name="a-b", model="/m odels/x.onnx", seed=7, sampler="adaptive", winograd=False, precision="fp16", priority=-3,
         deadline=seven, within_s=90.0, stop_at_ms=5.0, on_end="mail me", values={"sr": 16000.0}, trials_per_round=8,
-            plan="plan.toml", memory_mb=64.0, explore=True, calibrate="samples.npz", max_drop=0.01,
+            plan="plan.toml", memory_mb=64.0, calibrate="samples.npz", max_drop=0.01,
             accuracy="python 'my score.py'", context_tokens=4096, activations="int8",
     )  # fmt: skip
     settings = only(workspace).settings
@@ -104,7 +104,7 @@ def test_the_command_that_repeats_a_job_gives_every_option_of_the_first(
         "winograd": False, "fresh": True, "precision": "fp16", "priority": -3, "trials_per_round": 8,
         "deadline": "07:00", "within_s": "90s", "stop_at_ms": "5ms", "on_end": "mail me",
         "inputs": ("x=1x8:float32",), "values": ("sr=16000",), "plan": "plan.toml", "memory_mb": "64MB",
-        "calibrate": "samples.npz", "max_drop": "0.01", "explore": True, "accuracy": "python 'my score.py'",
+        "calibrate": "samples.npz", "max_drop": "0.01", "accuracy": "python 'my score.py'",
         "context_tokens": 4096, "activations": "int8",
     }  # fmt: skip
     assert settings.commands[2] == "autotune export last --output a-b-again"
@@ -147,7 +147,6 @@ def test_a_report_as_json_has_the_documented_keys(workspace: Workspace, make_job
         "stages": [],
         "forecast": None,
         "whole_model": None,
-        "plan_search": None,
         "of_commands": False,
     }
 

@@ -39,7 +39,6 @@ OF_MODELS = {
     "accuracy": ["python score.py"],
     "plan": ["plan.json"],
     "memory_mb": ["64MB"],
-    "explore": [],
     "context_tokens": ["512"],
     "activations": ["int8"],
 }

@@ -147,7 +147,7 @@ def test_a_library_that_a_node_deleted_is_deleted_here_even_if_it_is_merged_agai
     library.parent.mkdir(parents=True)
     library.write_bytes(b"code")
     for _ in range(2):
-        merge(stage("measure"), Parcel(deleted=("jobs/0001-net/artifacts/t000-r0000/a.so",)), LogReader())
+        merge(stage("measure"), Parcel(deleted=("jobs/0001-net/artifacts/t000-r0000/a.so",)), cache(TuningLog))
         assert not library.exists()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from autotune.storage import formats
 from autotune.storage.atomic import make_folders, publish_bytes, publish_file, publish_json
-from autotune.storage.exploration_files import current_plan
 from autotune.storage.export_lock import LOCK, ExportLock, LockedTask
 from autotune.storage.formats import Trial
+from autotune.storage.job_files import read_plan
 from autotune.tvm_backend.compiler_digest import compiler_digest
 from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
@@ -32,7 +32,7 @@ def lock_of(job: ExportJob, picked: Mapping[str, Trial]) -> ExportLock:
         threads=job.request.threads,
         cuda_graph=job.request.cuda_graph,
         tasks=tuple(LockedTask(task.name, task.hash, task.weight, picked.get(task.hash)) for task in spec.tasks),
-        plan=current_plan(job.paths, spec),
+        plan=read_plan(job.paths),
     )
 
 
