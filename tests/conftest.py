@@ -76,8 +76,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_key(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A key for seals that is not the one of who runs the tests."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.getbasetemp() / "state")
+    """A key for seals that is not the one of who runs the tests, for all processes that share a run of them."""
+    os.environ["XDG_STATE_HOME"] = str(shared_folder(tmp_path_factory) / "state")
+
+
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of the tests, which may have several processes."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +98,7 @@ def same_cpus() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
     """Makes a folder of this name at the first call in any of the processes that share a run of the tests."""
-    own = tmp_path_factory.getbasetemp()
-    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    root = shared_folder(tmp_path_factory)
 
     def get(name: str, make: Callable[[Path], object]) -> Path:
         folder = root / f"once-{name}"

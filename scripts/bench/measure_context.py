@@ -36,7 +36,7 @@ from autotune.tvm_backend.export.inputs import SEED, verification_inputs
 from autotune.tvm_backend.export.submitted import submitted
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison
-from autotune.tvm_backend.export.timing.timed_process import KernelTime
+from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.kernels.cache_state import Context
 from autotune.tvm_backend.kernels.run import Runner, Timing, open_device

@@ -89,7 +89,7 @@ def test_a_round_that_was_about_to_choose_begins_with_a_search(workspace: Worksp
     path = explored.stage(0, 0)
     path.write_text(path.read_text().replace('"search"', '"choose"'))
     job = QueuedJob.open(workspace, explored, Config())
-    assert {id: file.kind for id, file in job.stages.items()} == {
+    assert {id: file.kind for id, file in job.rounds.stages.items()} == {
         StageId(1, 0, 0): "search",
         StageId(1, 1, 0): "search",
     }

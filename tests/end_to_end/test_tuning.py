@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from autotune.storage.export_lock import LOCK
+from autotune.storage.job_files import read_spec
+from autotune.storage.paths import Workspace
+from autotune.storage.trial_index import nearly_fastest
+from autotune.storage.tuning_log import TuningLog
 
 from ..waiting import until
 from .conftest import MadeOnce, User, make_user
@@ -53,7 +57,16 @@ class TestExport:
         median, low, high = report["share_of_onnxruntime"]
         assert 0 < low <= median <= high
         assert report["threads"] == len(os.sched_getaffinity(0))
-        assert max(task["again_us"] or 0.0 for task in report["tasks"]) > 0
+
+    def test_times_again_the_candidates_that_may_be_the_fastest(self, exported, tuned):
+        again = {task["name"] for task in exported.report["tasks"] if task["again_us"]}
+        total_us = sum((task["best_us"] or 0.0) * task["weight"] for task in exported.report["tasks"])
+        large = {task["name"] for task in exported.report["tasks"] if (task["best_us"] or 0.0) >= 0.011 * total_us}
+        (paths,) = Workspace(tuned.root).job_list()
+        spec = read_spec(paths)
+        logs = {task.name: Workspace(tuned.root).tuning_log(spec.target_key, task.hash).records for task in spec.tasks}
+        near = {name for name, log in logs.items() if len(nearly_fastest(TuningLog(log).entries(), 8)) > 1}
+        assert near & large <= again <= near
 
     def test_run_py_needs_the_tvm_runtime_alone(self, exported, tmp_path):
         """It runs where autotune, onnx and the workspace are out of reach."""

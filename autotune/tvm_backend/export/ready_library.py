@@ -72,18 +72,21 @@ class ReadyLibrary:
     Attributes:
         made_from: What `made_from` returned before it was compiled.
         facts: What a report says of it.
-        seal: The seal of both and of the library.
+        library: The digest of its file, in hexadecimal digits.
+        seal: The seal of all this.
     """
 
     FORMAT = ("autotune-ready-library", 1)
 
     made_from: str
     facts: ModelFacts
+    library: str
     seal: str = ""
 
-    def sealed(self, library: bytes) -> bytes:
-        """Return what is sealed together with the digest of the library."""
-        return library + json.dumps([self.made_from, plain(self.facts)], sort_keys=True).encode()
+    @property
+    def sealed(self) -> bytes:
+        """What is sealed."""
+        return json.dumps([self.made_from, plain(self.facts), self.library], sort_keys=True).encode()
 
 
 def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> str:
@@ -119,9 +122,8 @@ def note(library: Path, digest: str, facts: ModelFacts) -> None:
     Raises:
         StorageError: The note cannot be written.
     """
-    ready = ReadyLibrary(digest, facts)
-    mark = seals.seal(seals.READY, ready.sealed(seals.file_digest(library)))
-    formats.write(library.with_suffix(_NOTE), replace(ready, seal=mark))
+    ready = ReadyLibrary(digest, facts, seals.file_digest(library).hex())
+    formats.write(library.with_suffix(_NOTE), replace(ready, seal=seals.seal(seals.READY, ready.sealed)))
 
 
 def keep(paths: JobPaths, library: Path) -> None:
@@ -137,10 +139,14 @@ def keep(paths: JobPaths, library: Path) -> None:
 
 
 def find(paths: JobPaths, digest: str) -> ReadyLibrary | None:
-    """Return the note of a job's library that is ready; None if none is that is made from what a digest says."""
+    """Return the note of a job's library that is ready; None if none is that is made from what a digest says.
+
+    The library itself is not looked at: `copy` does that.
+    """
     with contextlib.suppress(OSError, StorageError):
         ready = formats.read(ReadyLibrary, paths.ready_note)
-        if ready.made_from == digest and paths.ready_library.exists():
+        is_own = seals.is_sealed(seals.READY, ready.sealed, ready.seal)
+        if is_own and ready.made_from == digest and paths.ready_library.exists():
             return ready
     return None
 
@@ -155,7 +161,7 @@ def copy(paths: JobPaths, ready: ReadyLibrary, library: Path) -> bool:
     """
     with contextlib.suppress(OSError, DiskProblem):
         shutil.copyfile(paths.ready_library, library)
-        return seals.is_sealed(seals.READY, ready.sealed(seals.file_digest(library)), ready.seal)
+        return seals.file_digest(library).hex() == ready.library
     return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,19 +84,25 @@ def test_it_is_not_taken_of_another_plan_or_job(job: Job) -> None:
     assert job.ready is None
 
 
-def test_one_that_was_changed_or_is_of_another_user_is_not_taken(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_was_changed_is_not_taken(job: Job, tmp_path: Path) -> None:
     ready = job.ready
     assert ready is not None
-    for fake in (replace(ready, facts=replace(FACTS, constant_bytes=0)), replace(ready, made_from="00")):
-        assert not ready_library.copy(job.paths, fake, tmp_path / "model.so")
     job.paths.ready_library.write_bytes(CONTENT[:-1])
     assert not ready_library.copy(job.paths, ready, tmp_path / "model.so")
     job.paths.ready_library.write_bytes(CONTENT)
     assert ready_library.copy(job.paths, ready, tmp_path / "model.so")
+
+
+@pytest.mark.parametrize("change", [{"facts": replace(FACTS, constant_bytes=0)}, {"library": "00"}])
+def test_a_note_that_was_changed_is_not_taken(job: Job, change: dict[str, Any]) -> None:
+    assert job.ready is not None
+    formats.write(job.paths.ready_note, replace(job.ready, **change))
+    assert job.ready is None
+
+
+def test_a_note_of_another_user_is_not_taken(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
-    assert not ready_library.copy(job.paths, ready, tmp_path / "model.so")
+    assert job.ready is None
 
 
 def test_a_torn_note_or_a_lost_library_is_no_error(job: Job, tmp_path: Path) -> None:
