@@ -181,8 +181,14 @@ def contenders(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> dict[st
 
 
 def disturbed(contenders: Mapping[str, Sequence[Trial]]) -> dict[str, Sequence[Trial]]:
-    """Return those of what `contenders` returned where a measurement was disturbed: its time may be far too long."""
-    return {hash: trials for hash, trials in contenders.items() if any(trial.disturbed for trial in trials)}
+    """Return those of what `contenders` returned whose measurement was disturbed, each task's behind its fastest.
+
+    The time of such a one may be far too long, so that it may be the fastest. The others are slower than that.
+    """
+    chosen = {
+        hash: [trials[0], *(trial for trial in trials[1:] if trial.disturbed)] for hash, trials in contenders.items()
+    }
+    return {hash: trials for hash, trials in chosen.items() if len(trials) > 1}
 
 
 def build(

@@ -97,11 +97,18 @@ class TestContenders:
         assert list(retiming.contenders(replace(spec, entries=entries), fastest)) == [task.hash for task in spec.tasks]
 
     def test_of_those_that_were_timed_in_context_only_disturbed_ones_are_timed_again(self, job):
-        workspace, spec = job({"a": 100.0, "b": 101.0}, {"c": 100.0, "d": 101.0})
+        workspace, spec = job({"a": 100.0, "b": 101.0}, {"c": 100.0, "d": 101.0, "e": 102.0})
         quiet = retiming.contenders(spec, retiming.fastest_trials(workspace, spec, 3, all_apply))
         second = spec.tasks[1].hash
-        some = quiet | {second: [quiet[second][0], replace(quiet[second][1], disturbed="by another process")]}
-        assert retiming.disturbed(quiet) == {} and retiming.disturbed(some) == {second: some[second]}
+        best, slower, slowest = quiet[second]
+        doubted = replace(slowest, disturbed="by another process")
+        assert retiming.disturbed(quiet) == {}
+        assert retiming.disturbed(quiet | {second: [best, slower, doubted]}) == {second: [best, doubted]}
+
+    def test_one_that_is_the_fastest_though_it_was_disturbed_is_not_timed_again(self, job):
+        workspace, spec = job({"a": 100.0, "b": 101.0})
+        ((best, other),) = retiming.fastest_trials(workspace, spec, 3, all_apply).values()
+        assert retiming.disturbed({"task": [replace(best, disturbed="by another process"), other]}) == {}
 
 
 def test_a_schedule_that_does_not_apply_is_set_aside_with_the_reason(workspace, make_job, as_program):
