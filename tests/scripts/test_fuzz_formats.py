@@ -1,4 +1,4 @@
-"""Importing broken models of TensorFlow Lite and PyTorch; and what the fuzzer would notice."""
+"""Importing broken models of TensorFlow Lite and PyTorch, and broken GGUF files; and what the fuzzer would notice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 CHAOS = Path(__file__).parents[2] / "scripts" / "chaos"
-_PACKAGES = {"lite": ("tflite", "ai_edge_litert"), "torch": ("torch",)}
+_PACKAGES = {"lite": ("tflite", "ai_edge_litert"), "torch": ("torch",), "gguf": ("gguf",)}
 
 
 @pytest.mark.slow
