@@ -106,8 +106,7 @@ class Screen:
     def _ready(self, paths: JobPaths) -> list[str]:
         """Return whether an export finds its library, as lines to show; none if it has to compile one."""
         with contextlib.suppress(AutotuneError, OSError):
-            spec = read_spec(paths)
-            if ready_library.find(paths, ready_library.made_from(self._workspace, paths, spec)) is not None:
+            if ready_library.find(self._workspace, paths, read_spec(paths)) is not None:
                 return ["", "ready to export: its library is compiled, and is verified and compared in seconds"]
         return []
 

@@ -129,8 +129,7 @@ def _lacks_library(stage: Stage) -> bool:
         return False
     if not config.export.kept_bytes or not _is_over(stage.spec, stage.log) or _is_under_way(stage):
         return False
-    digest = ready_library.made_from(stage.workspace, stage.paths, stage.spec)
-    return ready_library.find(stage.paths, digest) is None
+    return ready_library.find(stage.workspace, stage.paths, stage.spec) is None
 
 
 def _is_worth_timing(stage: Stage) -> bool:

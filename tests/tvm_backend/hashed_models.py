@@ -106,9 +106,9 @@ def prepared(case: Case, plan: Any = None) -> tuple[Any, Any]:
 
 def hashes(case: Case, plan: Any = None) -> dict[str, int]:
     """The hashes of the tasks of a network, each with how often the network runs it."""
-    from autotune.tvm_backend.search.tasks import task_weights
+    from autotune.tvm_backend.search.tasks import extract
 
-    return dict(sorted(task_weights(*prepared(case, plan)).items()))
+    return {hash: item.weight for hash, item in sorted(extract(*prepared(case, plan)).items())}
 
 
 def scheduled(case: Case) -> dict[str, Any]:

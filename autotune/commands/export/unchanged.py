@@ -28,7 +28,7 @@ from autotune.storage.job_files import check_model
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.trial_index import by_time
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.compiler_digest import compiler_digest
+from autotune.tvm_backend.export import ready_library
 from autotune.tvm_backend.export.folder import read_report
 from autotune.tvm_backend.export.writing.files import SOURCE, move_source, written
 
@@ -84,13 +84,11 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
     check_model(paths, spec)
     asked = replace(request, workspace="", job="", output="", cpus=(), measure_cpus=(), lock_folder="", kept_bytes=0)
     ingredients = {
-        "compiler": compiler_digest(),
         "compared with": [_version(package) for package in _RUNTIMES],
         "machine": [cpu_model(), len(allowed_cpus())],
         "request": plain(asked),
         "inputs": [seals.file_digest(file).hex() for file in request.inputs],
-        "job": formats.to_json(spec),
-        "plan": seals.file_digest(paths.plan).hex() if paths.plan.exists() else "",
+        "library": ready_library.made_from(workspace, paths, spec),
         "trials": _best(workspace, spec, max(_RANKS, request.contenders)),
     }
     return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()

@@ -138,11 +138,16 @@ def keep(paths: JobPaths, library: Path) -> None:
             os.replace(written, paths.ready_note)
 
 
-def find(paths: JobPaths, digest: str) -> ReadyLibrary | None:
-    """Return the note of a job's library that is ready; None if none is that is made from what a digest says.
+def find(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> ReadyLibrary | None:
+    """Return the note of a job's library that is ready; None if none is that is made from what the job has now.
 
     The library itself is not looked at: `copy` does that.
+
+    Raises:
+        StorageError: A tuning log cannot be read.
+        OSError: A file of the job cannot be read.
     """
+    digest = made_from(workspace, paths, spec)
     with contextlib.suppress(OSError, StorageError):
         ready = formats.read(ReadyLibrary, paths.ready_note)
         is_own = seals.is_sealed(seals.READY, ready.sealed, ready.seal)

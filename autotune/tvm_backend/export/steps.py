@@ -107,7 +107,7 @@ def _ready(job: ExportJob, library: Path) -> ReadyLibrary | None:
     request = job.request
     if request.frozen or request.source or not (job.device.is_local_cpu and request.kept_bytes):
         return None
-    ready = ready_library.find(job.paths, ready_library.made_from(job.workspace, job.paths, job.spec))
+    ready = ready_library.find(job.workspace, job.paths, job.spec)
     return ready if ready is not None and ready_library.copy(job.paths, ready, library) else None
 
 

@@ -28,9 +28,6 @@ OPERATORS = "autotune_operators"
 ALGORITHMS = "autotune_algorithms"
 # And the layout of a convolution's result.
 LAYOUTS = "autotune_layouts"
-# Those with all that a plan may say of each.
-ALGORITHM_CHOICES = "autotune_algorithm_choices"
-LAYOUT_CHOICES = "autotune_layout_choices"
 _NAME = re.compile(r"(.+_\d+(?::.+_\d+)?)_\d*")  # a variable's; TVM may add a number to the name that it was given
 _TIR = "relax.call_tir"
 

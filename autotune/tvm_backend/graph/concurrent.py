@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import tvm
 from tvm import relax
 
-from autotune.plans.plan import Block, Plan
 from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.graph.rewrite import with_blocks
-from autotune.tvm_backend.graph.run_order import BESIDE, independent
+from autotune.tvm_backend.graph.run_order import BESIDE
 from autotune.tvm_backend.search.tasks import as_program, gflop, moving_us
 from autotune.tvm_backend.threads.concurrent_loops import joined
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, PrimFunc, Target
@@ -20,7 +18,6 @@ from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, PrimFu
 _TIR = "relax.call_tir"
 _NO_KERNELS = ("relax.builtin.alloc_tensor", "relax.memory.view", "relax.reshape")
 _GFLOP_US = 50e-6  # what a core is assumed to compute in a microsecond
-_SMALL_US = 200.0  # of each core: a kernel that takes longer has work for all of them
 
 # Of each function the kernels that run beside each other: the name of the program, and which of its calls it is.
 Groups = Mapping[str, Sequence[Sequence[tuple[str, int]]]]
@@ -76,30 +73,6 @@ def join_kernels(mod: IRModule, groups: Groups, target: Target) -> IRModule:
     for name, function in functions.items():
         made.update_func(name, function)
     return _without_unused(made)
-
-
-def beside_where_small(mod: IRModule, plan: Plan, target: Target) -> Plan:
-    """Return a plan in which small kernels run beside each other that need nothing of each other.
-
-    Args:
-        mod: What `prepare` made by a plan.
-        plan: That plan.
-        target: What the model is for.
-
-    Returns:
-        A plan with all kernels, which makes the same tasks; `plan` if no two can be beside each other.
-    """
-    threads = int(target.attrs.get("num-cores") or 1)
-    units = independent(mod, lambda name: _work_us(mod[name]) < _SMALL_US * threads)
-    if all(len(unit) == 1 for unit in units):
-        return plan
-    given = {name: block for block in plan.blocks for name in block.operators}
-    blocks = list[Block]()
-    for unit in units:
-        for number, operators in enumerate(unit):
-            block = next((given[name] for name in operators if name in given), Block(operators=()))
-            blocks.append(replace(block, operators=tuple(operators), beside=number > 0))
-    return replace(plan, blocks=tuple(blocks))
 
 
 def _without_unused(mod: IRModule) -> IRModule:

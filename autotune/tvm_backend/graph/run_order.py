@@ -6,7 +6,7 @@ Kernels that a plan runs beside each other are one step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tvm import relax
@@ -19,7 +19,7 @@ from autotune.tvm_backend.expressions import fixed_bytes, op_name, variables
 from autotune.tvm_backend.graph.blocks import OPERATORS
 from autotune.tvm_backend.graph.in_place import TOGETHER, returned
 from autotune.tvm_backend.graph.rewrite import is_rewritable, with_blocks, with_main
-from autotune.tvm_backend.types import Binding, Function, GlobalVar, IRModule
+from autotune.tvm_backend.types import Binding, Function, IRModule
 
 # The attribute of `main` with the bytes that every order of its kernels needs at least.
 MIN_MEMORY = "autotune_least_memory"
@@ -67,36 +67,6 @@ def order_kernels(mod: IRModule, plan: Plan, memory_mb: float | None = None) -> 
     beside = [[place[step] for step in unit] for unit in ordered if len(unit) > 1]
     moved = relax.DataflowBlock([block.bindings[step] for step in order])
     return with_main(mod, with_blocks(main, [moved]).with_attr(attrs | ({BESIDE: beside} if beside else {})))
-
-
-def independent(mod: IRModule, joins: Callable[[GlobalVar], bool]) -> list[list[list[str]]]:
-    """Return the kernels of `main` in an order in which those that need nothing of each other come together.
-
-    A kernel comes beside the earliest ones that it can.
-
-    Args:
-        mod: A module after `order_kernels`.
-        joins: Whether a tensor program may run beside others.
-
-    Returns:
-        Groups of kernels, each as the names of its operators.
-    """
-    graph = _graph_of(mod)
-    if graph is None:
-        return []
-    bindings = list(graph.main.body.blocks[0].bindings)
-    units = list[tuple[bool, list[int]]]()  # whether others may join it, and its kernels
-    for step in graph.kernels:
-        may_join = step in graph.computed and joins(bindings[step].value.args[0])
-        needed = graph.needed(step)
-        after = next((place for place in reversed(range(len(units))) if needed & set(units[place][1])), -1)
-        place = next((place for place in range(after + 1, len(units)) if may_join and units[place][0]), None)
-        if place is None:
-            units.append((may_join, [step]))
-        else:
-            units[place][1].append(step)
-    operators = dict(zip(graph.kernels, graph.operators, strict=True))
-    return [[operators[step] for step in unit] for _, unit in units]
 
 
 def _graph_of(mod: IRModule) -> _Graph | None:
@@ -167,7 +137,6 @@ class _Graph:
         after: For each binding those that come before it.
         kernels: The numbers of the bindings that call tensor programs.
         operators: What each of these computes.
-        computed: Those of the bindings for which a kernel runs: not for what only gives memory another shape.
     """
 
     main: Function
@@ -175,7 +144,6 @@ class _Graph:
     after: list[set[int]] = field(default_factory=list)
     kernels: list[int] = field(default_factory=list)
     operators: list[list[str]] = field(default_factory=list)
-    computed: set[int] = field(default_factory=set)
     _needs: list[set[int]] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
     _root: list[int] = field(default_factory=list)  # the buffer in which the result of a binding lies
@@ -202,8 +170,6 @@ class _Graph:
         computed = is_kernel and op_name(seen.value) == _TIR
         self._sizes.append(aligned(fixed_bytes(binding.var)) if computed else 0)
         together = is_kernel and str(binding.value.args[0].name_hint).startswith(TOGETHER)
-        if computed and not together:
-            self.computed.add(number)
         if together:
             for part in sources:
                 self._sizes[part] = 0

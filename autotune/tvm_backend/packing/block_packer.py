@@ -8,10 +8,9 @@ from math import gcd
 
 from tvm import relax
 
-from autotune.plans.plan import ALGORITHMS as ALL_ALGORITHMS
 from autotune.plans.plan import Algorithm, Layout, Plan
 from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
-from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, LAYOUT_CHOICES, LAYOUTS, operator_of
+from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, operator_of
 from autotune.tvm_backend.operators.convolution import PLAIN as PLAIN_BLOCK
 from autotune.tvm_backend.operators.convolution import choose_block, pack_constant, packable, te_convert
 from autotune.tvm_backend.operators.element_functions import FUNCTIONS
@@ -20,8 +19,6 @@ from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Resul
 from autotune.tvm_backend.packing.image_operators import ImageOperator, Join
 from autotune.tvm_backend.packing.packed_graph import PackedGraph
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
-
-_BLOCKS = (8, 16)  # that a choice of layouts has, besides that of the rules: a vector register of AVX2, and of AVX-512
 
 
 class LayoutPacker(PackedGraph):
@@ -40,8 +37,6 @@ class LayoutPacker(PackedGraph):
         self.plan = plan
         self.chosen: dict[str, Algorithm] = {}
         self.layouts: dict[str, Layout] = {}
-        self._choices: dict[str, list[Algorithm]] = {}
-        self._layout_choices: dict[str, list[Layout]] = {}
         self._wanted = plan.algorithms()
         self._wanted_layouts = plan.layouts()
         self.lanes = lanes
@@ -49,8 +44,7 @@ class LayoutPacker(PackedGraph):
 
     def run(self) -> IRModule:
         mod = super().run()
-        choices = {ALGORITHM_CHOICES: self._choices, LAYOUT_CHOICES: self._layout_choices}
-        mod["main"] = mod["main"].with_attr({ALGORITHMS: self.chosen, LAYOUTS: self.layouts, **choices})
+        mod["main"] = mod["main"].with_attr({ALGORITHMS: self.chosen, LAYOUTS: self.layouts})
         return mod
 
     def visit(self, var: Var, value: Expr) -> None:
@@ -119,8 +113,6 @@ class LayoutPacker(PackedGraph):
             chosen = block
         if chosen != PLAIN_BLOCK:
             self.layouts[operator] = f"NCHW{chosen}c"
-            fitting = [block for block in sorted({chosen, *_BLOCKS}) if _fits(block, channels, exact)]
-            self._layout_choices[operator] = [f"NCHW{block}c" for block in fitting]
         return chosen
 
     def algorithm(self, result: Result, call: Call, block_in: int, pixels: int) -> Algorithm:
@@ -134,8 +126,6 @@ class LayoutPacker(PackedGraph):
         """
         operator = operator_of(result.var)
         wanted = self._wanted.get(operator)
-        allowed = [item for item in ALL_ALGORITHMS if self.winograd is not None or not winograd_tile(item)]
-        self._choices[operator] = [item for item in allowed if not _refusal(item, call, block_in, pixels)]
         if wanted is None:
             fast = self.winograd is not None and block_in != PLAIN_BLOCK and self.winograd(call)
             wanted = "winograd-4x4" if fast else "rows" if pixels else "direct"

@@ -15,13 +15,12 @@ from autotune.tvm_backend.expressions import (
     static_shape,
     values_of,
 )
-from autotune.tvm_backend.graph.blocks import ALGORITHM_CHOICES, ALGORITHMS, operator_of
+from autotune.tvm_backend.graph.blocks import ALGORITHMS, operator_of
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.operators.packed_product import PACKED_PRODUCT, pack_columns, te_product
 from autotune.tvm_backend.types import Call, Expr, IRModule, Var
 
 _BLOCKS = (16, 8)  # the elements of a vector register, or twice that; the first that divides the columns
-_CHOICES: tuple[Algorithm, ...] = ("packed", "plain")
 _MIN_PADDED = 8  # chunks that a matrix must have for the last one to be padded for a single row, too
 _FEW = 8  # rows, and columns
 
@@ -56,10 +55,8 @@ class _WeightPacker(PlainRewriter):
 
     def run(self) -> IRModule:
         mod = super().run()
-        attrs = self.function.attrs or {}
-        chosen = {**dict(attrs.get(ALGORITHMS, {})), **self._chosen}
-        choices = {**dict(attrs.get(ALGORITHM_CHOICES, {})), **dict.fromkeys(self._chosen, _CHOICES)}
-        mod["main"] = mod["main"].with_attr({ALGORITHMS: chosen, ALGORITHM_CHOICES: choices})
+        before = (self.function.attrs or {}).get(ALGORITHMS, {})
+        mod["main"] = mod["main"].with_attr({ALGORITHMS: {**dict(before), **self._chosen}})
         return mod
 
     def visit(self, var: Var, value: Expr) -> None:

@@ -25,7 +25,7 @@ from autotune.tvm_backend.types import Instruction, IRModule, PrimFunc, Target, 
 from autotune.tvm_backend.untrusted_files import check_graph
 from autotune.tvm_backend.vector_math import registry
 
-BYTES_US = 20e3  # that a core is assumed to move in a microsecond
+_BYTES_US = 20e3  # that a core is assumed to move in a microsecond
 _MAX_BYTES = 2**26  # of a file; the largest program of ONNX's tests has half a megabyte
 _SPREAD = 0x9E3779B97F4A7C15  # odd, so that every version gives another hash
 
@@ -82,11 +82,6 @@ def extract_programs(prepared: IRModule, target: Target) -> dict[str, IRModule]:
     return {hash: item.program for hash, item in extract(prepared, target).items()}
 
 
-def task_weights(prepared: IRModule, target: Target) -> dict[str, int]:
-    """Return how often a model after `prepare` has each of its tasks, by hash."""
-    return {hash: item.weight for hash, item in extract(prepared, target).items()}
-
-
 def unite(extracted: Sequence[Sequence[Task]]) -> list[Task]:
     """Return the tasks of a model with several sets of shapes.
 
@@ -140,7 +135,7 @@ def argument_bytes(program: IRModule) -> int:
 
 def moving_us(program: IRModule) -> float:
     """Return how many microseconds a core is assumed to take to move the arguments of a tensor program."""
-    return argument_bytes(program) / BYTES_US
+    return argument_bytes(program) / _BYTES_US
 
 
 def arguments(program: IRModule) -> Sequence[ArgInfo]:

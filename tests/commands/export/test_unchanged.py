@@ -20,6 +20,7 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.job_files import model_checksum
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.export import ready_library
 from autotune.tvm_backend.export.writing.files import (
     KERNELS,
     NETWORK,
@@ -112,7 +113,7 @@ def test_what_it_is_made_from_is_another_once_anything_of_it_changes(
     digests.append(job.made_from())
     job.paths.plan.write_text("[plan]")
     digests += [job.made_from(), job.made_from(spec=replace(job.spec, winograd=True))]
-    monkeypatch.setattr(unchanged, "compiler_digest", lambda: "another version")
+    monkeypatch.setattr(ready_library, "compiler_digest", lambda: "another version")
     digests.append(job.made_from())
     monkeypatch.setattr(unchanged, "cpu_model", lambda: "another CPU")
     digests.append(job.made_from())

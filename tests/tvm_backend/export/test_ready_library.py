@@ -48,7 +48,7 @@ class Job:
 
     @property
     def ready(self) -> ReadyLibrary | None:
-        return ready_library.find(self.paths, self.made_from)
+        return ready_library.find(self.workspace, self.paths, self.spec)
 
     def log(self, hash: str, time_us: float) -> None:
         records = self.workspace.tuning_log(self.spec.target_key, self.spec.tasks[0].hash).records

@@ -10,13 +10,12 @@ import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
-from autotune.plans.plan import NOTHING, Block, Plan
+from autotune.plans.plan import Block, Plan
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.export.model_facts import kernel_work
-from autotune.tvm_backend.graph.concurrent import beside_where_small
 from autotune.tvm_backend.lowering import finish, prepare
-from autotune.tvm_backend.search.tasks import task_weights
+from autotune.tvm_backend.search.tasks import extract
 from autotune.tvm_backend.threads.concurrent_loops import JOINED
 
 from ..relax_functions import function
@@ -72,8 +71,10 @@ def test_kernels_beside_each_other_are_one_kernel_which_computes_the_same(beside
 
 
 def test_they_are_tuned_as_if_they_were_apart(beside, apart, target) -> None:
-    assert task_weights(beside, target) == task_weights(apart, target)
-    assert len(task_weights(apart, target)) >= 3
+    together, one_by_one = (
+        {hash: item.weight for hash, item in extract(module, target).items()} for module in (beside, apart)
+    )
+    assert together == one_by_one and len(one_by_one) >= 3
 
 
 def test_the_plan_of_the_network_has_them_as_blocks(branches, beside, target) -> None:
@@ -92,24 +93,6 @@ def test_the_work_of_a_joined_kernel_is_that_of_its_kernels(beside, target) -> N
     work = kernel_work(beside, {}, target)
     assert work[name] == tuple(work[str(member)][0] for member, _ in members)
     assert len(members) > 1 and all(part.gflop > 0 for part in work[name])
-
-
-def test_small_kernels_that_need_nothing_of_each_other_are_put_beside_each_other(apart, target) -> None:
-    plan = beside_where_small(apart, NOTHING, target)
-    assert [block.operators[0] for block in plan.blocks if block.beside] == ["conv2d_2"]
-
-
-def test_a_plan_stays_where_each_kernel_needs_the_one_before(target) -> None:
-    chain = function(lambda emit, x: relax.op.nn.softmax(emit(relax.op.mean(x, [2])), -1), IMAGE)
-    assert beside_where_small(prepare(chain, target), NOTHING, target) is NOTHING
-
-
-def test_what_a_plan_decides_stays_where_kernels_are_put_beside_each_other(branches, target) -> None:
-    given = Plan(blocks=(Block(operators=("conv2d_2",), threads=1),))
-    plan = beside_where_small(prepare(branches, target, plan=given), given, target)
-    (block,) = (block for block in plan.blocks if "conv2d_2" in block.operators)
-    assert block.threads == 1
-    assert block.beside
 
 
 @pytest.mark.parametrize(
