@@ -3,13 +3,16 @@
 
     python scripts/bench/headline.py build/headline
     python scripts/bench/headline.py build/headline --models mobilenet_v2 bert --precisions int8 --minutes 40
+    python scripts/bench/headline.py build/forty --forty    # the forty that were drawn by rule (models/zoo/forty.toml)
 
-Rows go to docs/data/headline.json, one entry for each machine, with its CPU and the commit. A row that is there at this
-commit is not measured again, so that the command can be ended and started again; an entry of another commit is dropped
-when the first row of this one is there. Models that failed or have not been measured are listed, with the reason. Each
-runtime runs as it comes (beside float32, OpenVINO is kept from bf16), in processes of its own that take turns; nothing
-else should run on the machine. `python scripts/docs/write_headline.py` writes the page, the chart and the sentence of
-the README from the file.
+Rows go to docs/data/headline.json (or forty.json), one entry for each machine, with its CPU and the commit. A row that
+is there at this commit is not measured again, so that the command can be ended and started again; an entry of another
+commit is dropped when the first row of this one is there. Models that failed or have not been measured are listed, with
+the reason. Each runtime runs as it comes (beside float32, OpenVINO is kept from bf16), in processes of its own that
+take turns; nothing else should run on the machine. `python scripts/docs/write_headline.py` writes the page, the chart
+and the sentence of the README from the file.
+
+At the end stand the geometric mean of our shares and the models that are above 0.95, slowest first.
 """
 
 from __future__ import annotations
@@ -41,13 +44,14 @@ from autotune.tvm_backend.models.onnx.read import parse_file, resolve_inputs
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "models"))
 from zoo.fetch import NotFetched, fetch  # noqa: E402
-from zoo.listed import ZOO, Listed  # noqa: E402
+from zoo.listed import FORTY, ZOO, Listed  # noqa: E402
 
-RESULTS = ROOT / "docs" / "data" / "headline.json"
+DATA = ROOT / "docs" / "data"
 LARGE = ("mobilenet_v2", "resnet18", "squeezenet", "bert", "yolov8n", "open-nsfw", "ppocr-recognition")
 SMALL = ("silero-vad-16k-op15", "wakeword-mycroft", "wakeword-embedding", "swift-f0", "magika")
 PRECISIONS = ("int8", "bf16", "fp32")
 _CALIBRATION_SAMPLES = 8
+_SLOW = 0.95
 _FEATURES = {
     "AMX": "amx_int8",
     "AVX512-BF16": "avx512_bf16",
@@ -71,10 +75,11 @@ class Failed(Exception):
     """A model has no row, for this reason."""
 
 
-def races(models: list[str], precisions: list[str]) -> Iterator[Race]:
+def races(models: Sequence[str], precisions: Sequence[str]) -> Iterator[Race]:
     for precision in PRECISIONS:
         yield from (Race(precision, name, precision) for name in LARGE if precision in precisions and name in models)
     yield from (Race("small", name, "fp32") for name in SMALL if name in models)
+    yield from (Race("forty", model.name, "fp32") for model in FORTY if model.name in models)
 
 
 def machine() -> dict[str, Any]:
@@ -107,7 +112,7 @@ def run(*words: object) -> None:
 
 
 def listed(name: str) -> Listed:
-    return next(model for model in ZOO if model.name == name)
+    return next(model for model in (*ZOO, *FORTY) if model.name == name)
 
 
 def calibration(model: Path, words: Sequence[str]) -> Path:
@@ -184,16 +189,16 @@ def is_there(race: Race, rows: Sequence[Mapping[str, Any]]) -> bool:
     return any(row["model"] == race.model and row["precision"] == race.precision for row in rows)
 
 
-def left_out(chosen: Sequence[Race], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The races of the front page that were neither run before nor chosen now."""
-    every = races([*LARGE, *SMALL], list(PRECISIONS))
+def left_out(chosen: Sequence[Race], rows: Sequence[Mapping[str, Any]], forty: bool) -> list[dict[str, Any]]:
+    """The races of the file that were neither run before nor chosen now."""
+    every = races(names(forty), PRECISIONS)
     return [{**asdict(race), "why": "not run"} for race in every if race not in chosen and not is_there(race, rows)]
 
 
 def measure(chosen: Sequence[Race], here: dict[str, Any], options: argparse.Namespace) -> None:
     """Measure what has no row yet, and write the file after each."""
     ends = time.monotonic() + 60 * options.minutes
-    here["missing"] = left_out(chosen, here["rows"])
+    here["missing"] = left_out(chosen, here["rows"], options.forty)
     for race in chosen:
         if is_there(race, here["rows"]):
             continue
@@ -206,22 +211,30 @@ def measure(chosen: Sequence[Race], here: dict[str, Any], options: argparse.Name
             measured = {**asdict(race), "why": str(error)}
             here["missing"].append(measured)
         print(race.model, race.precision, measured, flush=True)
-        write(here)
+        write(results(options.forty), here)
 
 
-def entries() -> list[dict[str, Any]]:
-    return list(json.loads(RESULTS.read_text())["machines"]) if RESULTS.exists() else []
+def names(forty: bool) -> list[str]:
+    return [model.name for model in FORTY] if forty else [*LARGE, *SMALL]
+
+
+def results(forty: bool) -> Path:
+    return DATA / ("forty.json" if forty else "headline.json")
+
+
+def entries(file: Path) -> list[dict[str, Any]]:
+    return list(json.loads(file.read_text())["machines"]) if file.exists() else []
 
 
 def same_machine(entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(entry[key] == other[key] for key in ("cpu", "has", "cpus"))
 
 
-def write(here: Mapping[str, Any]) -> None:
+def write(file: Path, here: Mapping[str, Any]) -> None:
     """Put the entry of this machine in the place of the one that is there."""
-    others = [entry for entry in entries() if not same_machine(entry, here)]
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"machines": [*others, here]}, indent=1) + "\n")
+    others = [entry for entry in entries(file) if not same_machine(entry, here)]
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({"machines": [*others, here]}, indent=1) + "\n")
 
 
 def begun(options: argparse.Namespace) -> dict[str, Any]:
@@ -229,7 +242,9 @@ def begun(options: argparse.Namespace) -> dict[str, Any]:
     fresh = {**machine(), "trials": options.trials, "turns": options.turns, "rows": [], "missing": []}
     same = ("commit", "trials", "turns")
     kept = [
-        entry for entry in entries() if same_machine(entry, fresh) and all(entry[key] == fresh[key] for key in same)
+        entry
+        for entry in entries(results(options.forty))
+        if same_machine(entry, fresh) and all(entry[key] == fresh[key] for key in same)
     ]
     return kept[0] if kept else fresh
 
@@ -237,17 +252,33 @@ def begun(options: argparse.Namespace) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="models, workspaces and exports; exports there are are taken")
-    parser.add_argument("--models", nargs="*", default=[*LARGE, *SMALL], choices=[*LARGE, *SMALL], metavar="NAME")
+    parser.add_argument("--models", nargs="*", metavar="NAME", help="default: all")
+    parser.add_argument("--forty", action="store_true", help="race the forty models that were drawn by rule")
     parser.add_argument("--precisions", nargs="*", default=list(PRECISIONS), choices=PRECISIONS)
     parser.add_argument("--trials", type=int, default=150, help="of each model")
     parser.add_argument("--turns", type=int, default=9, help="processes of each runtime")
     parser.add_argument("--minutes", type=float, default=600.0, help="nothing is begun after so many")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.models = options.models or names(options.forty)
+    unknown = set(options.models) - set(names(options.forty))
+    if unknown:
+        parser.error(f"no model {min(unknown)}; there are {', '.join(names(options.forty))}")
+    return options
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The geometric mean of our shares, and a line for each model that is slow, the slowest first."""
+    shares = sorted(((row["share"][0], row["model"], row["precision"]) for row in rows), reverse=True)
+    mean = statistics.geometric_mean(share for share, _, _ in shares) if shares else 0.0
+    yield f"{len(shares)} rows, in the geometric mean {mean:.3f} of the fastest other"
+    yield from (f"{share:.3f} {model} {precision}" for share, model, precision in shares if share > _SLOW)
 
 
 def main() -> None:
     options = parse()
-    measure(list(races(options.models, options.precisions)), begun(options), options)
+    here = begun(options)
+    measure(list(races(options.models, options.precisions)), here, options)
+    print(*summary(here["rows"]), sep="\n")
 
 
 if __name__ == "__main__":
