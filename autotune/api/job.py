@@ -11,6 +11,7 @@ from typing import Literal
 from autotune.api.exported import Exported
 from autotune.commands import control
 from autotune.commands.export.export import export
+from autotune.commands.export.export_options import ExportOptions
 from autotune.commands.job_status import JobStatus, snapshot
 from autotune.commands.wait import wait
 from autotune.config import load_config
@@ -196,12 +197,7 @@ class Job:
         """
         folder = Path(output)
         config = load_config(self.workspace.config)
-        report = export(
-            self.workspace,
-            config,
-            self.paths,
-            folder,
-            progress,
+        options = ExportOptions(
             source=source,
             untuned=untuned,
             quick=quick,
@@ -210,4 +206,5 @@ class Job:
             frozen=frozen,
             threads=threads,
         )
+        report = export(self.workspace, config, self.paths, folder, progress, options)
         return Exported(folder, report)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from autotune import devices
 from autotune.commands import references
 from autotune.commands.export import unchanged
+from autotune.commands.export.export_options import (
+    Again,
+    ExportOptions,
+    Frozen,
+    Inputs,
+    Quick,
+    Retime,
+    Source,
+    Threads,
+    Untuned,
+)
 from autotune.commands.export.request import request_of
 from autotune.commands.export.summary import report_text
 from autotune.commands.submit.words import number_or_auto
@@ -21,9 +31,7 @@ from autotune.commands.terminal import Json, OneJob, say, steps, tell, workspace
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState, StorageError, disk_problem
-from autotune.options import AUTO
 from autotune.processes.messages import ExportRequest
-from autotune.regular_file import check_readable
 from autotune.storage import export_lock, export_registry
 from autotune.storage.atomic import make_folders
 from autotune.storage.formats import JobSpec
@@ -43,15 +51,7 @@ def export(
     paths: JobPaths,
     output: Path,
     progress: oneshot.TellProgress,
-    inputs: Sequence[Path] = (),
-    *,
-    source: bool = False,
-    untuned: bool = False,
-    quick: bool = False,
-    retime: bool = False,
-    again: bool = False,
-    frozen: bool = False,
-    threads: int | Literal["auto"] | None = None,
+    options: ExportOptions | None = None,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -63,19 +63,7 @@ def export(
         paths: The job.
         output: The folder. It is made if it does not exist.
         progress: Called with a description of each step when it starts.
-        inputs: NPZ files with inputs to verify and to time on, by name, each for one set of shapes of the job. Others
-            are random.
-        source: Whether to write the network as C++ source, too.
-        untuned: Whether to time the model with TVM's default schedules, too.
-        quick: Whether to write the library as soon as it is verified, and to time nothing.
-        retime: Whether to time the best candidates of each task again though the queue has timed them in the context
-            of the model.
-        again: Whether to compile, verify and time it again though nothing has changed since the last export of the job.
-            Else what that wrote is written again.
-        frozen: Whether to make the library again by the lock file in `output`: every choice is in it, and nothing is
-            timed.
-        threads: For how many threads the library is; `auto` for that of 1, 2, 4 and all on which it is fastest. By
-            default all.
+        options: What else is asked for.
 
     Returns:
         The report, as in `output/report.json`.
@@ -87,36 +75,27 @@ def export(
         BoardProblem: The job is for boards, and none can be used now.
         MachineProblem: The job is for boards that autotune.toml does not have.
         BadInput: `output` is not a folder that can be written to, or it has the user's own files of the same names. Or
-            `inputs` do not fit the model. Or `source` was asked for and the target is a GPU. Or `quick` or `frozen`
-            was with `untuned` or `retime`. Or `frozen` was and there is no lock file.
+            inputs do not fit the model, source is asked for and the target is a GPU, options contradict each other, or
+            there is no lock file to follow.
         DamagedFile: The lock file is no such file.
-        ModelError: `source` was asked for, and the model has something that cannot be written as source.
+        ModelError: Source is asked for, and the model has something that cannot be written as source.
     """
+    options = options or ExportOptions()
     spec = read_spec(paths)
     if devices.kind_of(spec) is devices.CommandDevice:
-        given = inputs or source or untuned or quick or retime or frozen or threads
-        return _export_commands(workspace, paths, spec, output, plain=not given)
-    untimed = "--frozen" if frozen else "--quick" if quick else ""
-    _check_timed(untimed, untuned=untuned, retime=retime)
-    if threads is not None:
-        _check_threads(threads, spec, capacity.threads(config), untimed)
-    _check_exportable(paths, spec, config, source)
-    _check_output(output, source)
-    _check_files(inputs)
-    request = replace(
-        request_of(workspace, config, paths, spec, output, inputs, retime=retime),
-        source=source,
-        untuned=untuned,
-        quick=quick,
-        fewer_threads=threads == AUTO,
-    )
-    request = replace(request, threads=threads) if isinstance(threads, int) else request
+        options.check_commands()
+        return _export_commands(workspace, paths, spec, output)
+    options.check(spec, capacity.threads(config))
+    _check_exportable(paths, spec, config, options.source)
+    _check_output(output, options.source)
+    asked = request_of(workspace, config, paths, spec, output, options.inputs, retime=options.retime)
+    request = options.apply(asked)
     with sole_writer(output), in_use(workspace, paths):
-        if frozen:
+        if options.frozen:
             request = _frozen(request, paths, spec, progress)
             return oneshot.export_model(request, config.export.timeout_s, progress).report
         digest = unchanged.made_from(workspace, paths, spec, request)
-        before = None if again or retime else unchanged.again(paths, digest, output)
+        before = None if options.again or options.retime else unchanged.again(paths, digest, output)
         if before is not None:
             progress(
                 "nothing has changed since the last export of the job: these are its files; --again makes new ones"
@@ -125,7 +104,7 @@ def export(
         report = oneshot.export_model(request, config.export.timeout_s, progress).report
         with contextlib.suppress(StorageError, OSError):  # the library is written, which is what was asked for
             unchanged.remember(paths, digest, output)
-            if not quick:
+            if not options.quick:
                 references.remember(paths, report)
     return report
 
@@ -141,35 +120,11 @@ def _frozen(request: ExportRequest, paths: JobPaths, spec: JobSpec, progress: on
     return replace(chosen, quick=True, frozen=True)
 
 
-def _check_threads(threads: int | Literal["auto"], spec: JobSpec, most: int, untimed: str) -> None:
-    """Check a number of threads, of which there are `most`; `untimed` is the option by which nothing is timed."""
-    if not devices.kind_of(spec).is_local_cpu:
-        raise BadInput("--threads is for the CPUs of this machine")
-    if threads == AUTO and untimed:
-        raise BadInput(f"--threads auto times the library, and {untimed} times nothing; give one of them")
-    if threads != AUTO and not 1 <= threads <= most:
-        raise BadInput(f"--threads {threads}: give auto, or a number from 1 to {most}")
-
-
-def _export_commands(
-    workspace: Workspace, paths: JobPaths, spec: JobSpec, output: Path, *, plain: bool
-) -> dict[str, Any]:
-    """Export a job of commands; `plain` says whether no option was given that is for models."""
-    if not plain:
-        options = "--inputs, --source, --untuned, --quick, --retime, --frozen and --threads"
-        raise BadInput(f"{options} are for models; commands are exported as they are")
+def _export_commands(workspace: Workspace, paths: JobPaths, spec: JobSpec, output: Path) -> dict[str, Any]:
     from autotune.command_jobs import best  # here, for it loads NumPy
 
     with in_use(workspace, paths):
         return best.export(workspace, paths, spec, output)
-
-
-def _check_timed(untimed: str, *, untuned: bool, retime: bool) -> None:
-    """Check that an export that is to time nothing, by the option `untimed`, is not to time something."""
-    if untuned and untimed:
-        raise BadInput(f"--untuned times the untuned model, and {untimed} times nothing; give one of them")
-    if retime and untimed:
-        raise BadInput(f"--retime times the best kernels again, and {untimed} times nothing; give one of them")
 
 
 def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
@@ -189,11 +144,6 @@ def _check_drop(paths: JobPaths, spec: JobSpec) -> None:
         f"{paths.folder.name} in int8 {happened}; --max-drop allows {spec.max_drop:.1%}: submit it with more samples,"
         " or in another precision"
     )
-
-
-def _check_files(inputs: Sequence[Path]) -> None:
-    for file in inputs:
-        check_readable(file)
 
 
 def _check_exportable(paths: JobPaths, spec: JobSpec, config: Config, source: bool) -> None:
@@ -249,48 +199,14 @@ def command(
     context: typer.Context,
     job: OneJob,
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")],
-    inputs: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE.npz", help="Arrays to verify on, by input name; random by default. One file per shape."
-        ),
-    ] = None,
-    source: Annotated[
-        bool, typer.Option("--source", help="Also write the network as C++ source, which needs no runtime (CPUs only).")
-    ] = False,
-    untuned: Annotated[
-        bool,
-        typer.Option("--untuned", help="Also time the model with TVM's default schedules: up to minutes."),
-    ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Write the library as soon as it is verified, and time nothing.")
-    ] = False,
-    retime: Annotated[
-        bool,
-        typer.Option(
-            "--retime", help="Time the best kernels again though the queue has timed them as in the model: a minute."
-        ),
-    ] = False,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again", help="Compile, verify and time it though nothing has changed since it was exported last."
-        ),
-    ] = False,
-    frozen: Annotated[
-        bool,
-        typer.Option(
-            "--frozen",
-            help="Make the library again by the folder's autotune.lock: choose and time nothing.",
-        ),
-    ] = False,
-    threads: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|auto",
-            help="For how many threads the library is. auto: as many as make it fastest. By default all.",
-        ),
-    ] = None,
+    inputs: Inputs = None,
+    source: Source = False,
+    untuned: Untuned = False,
+    quick: Quick = False,
+    retime: Retime = False,
+    again: Again = False,
+    frozen: Frozen = False,
+    threads: Threads = None,
     register: Annotated[
         bool, typer.Option("--register", help="Let programs find the library by their model: autotune.onnxruntime.")
     ] = False,
@@ -307,22 +223,18 @@ def command(
     config = load_config(workspace.config)
     paths = select_one(workspace, job)
     digest = registrable(paths) if register else None  # before the minutes that an export takes
+    options = ExportOptions(
+        inputs=tuple(inputs or ()),
+        source=source,
+        untuned=untuned,
+        quick=quick,
+        retime=retime,
+        again=again,
+        frozen=frozen,
+        threads=None if threads is None else number_or_auto(threads, "--threads", "a number of threads"),
+    )
     with steps(as_json, lines=True) as step:
-        report = export(
-            workspace,
-            config,
-            paths,
-            output,
-            step,
-            inputs or [],
-            source=source,
-            untuned=untuned,
-            quick=quick,
-            retime=retime,
-            again=again,
-            frozen=frozen,
-            threads=None if threads is None else number_or_auto(threads, "--threads", "a number of threads"),
-        )
+        report = export(workspace, config, paths, output, step, options)
     tell(json.dumps(report) if as_json else report_text(report, str(output)))
     if digest is not None:
         export_registry.register(output, digest)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from autotune.commands.export.export import export, registrable
+from autotune.commands.export.export_options import ExportOptions
 from autotune.config import Config
 from autotune.errors import BadInput, BadState, Busy
 from autotune.storage.locks import sole_writer
@@ -34,7 +35,7 @@ def test_options_that_contradict_the_job_or_each_other_are_refused(
     workspace: Workspace, make_job: Callable[..., JobPaths], target: str, options: dict[str, bool], says: str
 ) -> None:
     with pytest.raises(BadInput, match=says):
-        export(workspace, Config(), make_job(target=target), workspace.root / "out", print, **options)
+        export(workspace, Config(), make_job(target=target), workspace.root / "out", print, ExportOptions(**options))
     assert not (workspace.root / "out").exists()
 
 
@@ -45,7 +46,7 @@ def test_source_that_the_user_has_edited_is_not_written_over(
     mine.parent.mkdir(parents=True)
     mine.write_text("edited")
     with pytest.raises(BadInput, match=r"out/source/network.cpp was edited .*; give a new folder"):
-        export(workspace, Config(), make_job(), workspace.root / "out", print, source=True)
+        export(workspace, Config(), make_job(), workspace.root / "out", print, ExportOptions(source=True))
     assert mine.read_text() == "edited"
 
 
