@@ -152,9 +152,11 @@ def compared(folder: Path, options: argparse.Namespace) -> tuple[str, dict[str, 
     threads = options.threads or export.threads
     with RuntimeComparison(chosen, export.inputs, export.arrays(), threads) as comparison:
         reference = comparison.outputs("onnxruntime") if "onnxruntime" in chosen else comparison.outputs("ours")
+        probabilities = export.hints.probabilities
         for runtime in list(chosen):
             try:
-                accuracy.check(comparison.outputs(runtime), reference, tolerances.get(runtime, tolerance))
+                allowed = tolerances.get(runtime, tolerance)
+                accuracy.check(comparison.outputs(runtime), reference, allowed, probabilities)
             except AutotuneError as error:
                 print(f"{name}: {_TITLES[runtime]} is left out: {error}", file=sys.stderr)
                 del chosen[runtime]

@@ -13,7 +13,7 @@ from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
 from autotune.tvm_backend.export.timing.comparison import Runtime
-from autotune.tvm_backend.models.hints import onnx_hints
+from autotune.tvm_backend.models.hints import Hints, onnx_hints
 from autotune.tvm_backend.models.onnx.read import parse_file
 
 _SEED = 2026
@@ -53,7 +53,12 @@ class Export:
 
     def arrays(self) -> runners.Arrays:
         """Return a value for each input, the same every time."""
-        return draw(self.inputs, _SEED, onnx_hints(parse_file(self.model)))
+        return draw(self.inputs, _SEED, self.hints)
+
+    @property
+    def hints(self) -> Hints:
+        """What the model says of its inputs and outputs."""
+        return onnx_hints(parse_file(self.model))
 
     @property
     def library(self) -> Runtime:
