@@ -183,7 +183,8 @@ class Job:
             again: Whether to compile, verify and time it again though nothing has changed since the last export.
             frozen: Whether to make the library again by the lock file in `output`: every choice is in it, and nothing
                 is timed.
-            threads: For how many threads the library is; `auto` for as many as make it fastest. By default as it was tuned.
+            threads: For how many threads the library is; `auto` for as many as make it fastest. By default as it was
+                tuned.
 
         Returns:
             The exported library.

@@ -1,4 +1,4 @@
-"""The order of steps in which a network needs the least memory.
+"""The order of steps in which a network needs the least memory; `tvm_backend/graph/run_order.py` puts kernels in it.
 
 What is alive depends only on which steps have run, not on their order. So the orders of a network are paths through
 the sets of steps that can have run, and a best-first search finds one whose peak is least, exactly. A set at which the

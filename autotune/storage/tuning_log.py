@@ -1,6 +1,7 @@
 """The tuning log: an append-only file with the trials of one task on one kind of device.
 
-All progress is derived from these logs. Two jobs that share a task share its log. Beside a log is its index, from which
+All progress is derived from these logs. A writer that was killed in the middle of a line leaves a torn tail, which the
+next one repairs (`record_log.py`). Two jobs that share a task share its log. Beside a log is its index, from which
 most is read: see `trial_index.py`.
 """
 

@@ -44,7 +44,8 @@ Frozen = Annotated[
 Threads = Annotated[
     str | None,
     typer.Option(
-        metavar="N|auto", help="For how many threads the library is. auto: as many as make it fastest. By default as it was tuned."
+        metavar="N|auto",
+        help="For how many threads the library is. auto: as many as make it fastest. By default as it was tuned.",
     ),
 ]
 

@@ -12,9 +12,9 @@ import tvm
 
 from autotune.tvm_backend.intrinsics.few_bit_dots import dot_named
 from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC, block_names
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, PrimFunc, Schedule
 
-LANES = 16
 # Names of blocks; that of the products of a block is the name of the rule, too.
 PACKED_DOT = "packed_dot"
 UNPACKED = "packed_unpack"

@@ -1,7 +1,7 @@
 """Instruction sets: a file each, with what the engines need of it as values. To add one, write its file and list it.
 
-`SETS`, the files and `values` need no TVM. `available` says what the CPU of a target has. The room `intrinsics` makes
-programs of it.
+`SETS`, the files and `values` need no TVM. `available` says what the CPU of a target has. `intrinsics` makes tensor
+programs of the instructions, and chooses which of them a product uses (`intrinsics/tile_schedules.py`).
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.few_bit_product import KERNELS, PackedForm, code_at
 from autotune.tvm_backend.programs import OPAQUE
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
-LANES = 16
 _LARGEST = 127.0
 _PARALLEL_FROM = 8  # rows
 _TINY = 1e-30  # a block of zeros has this scale

@@ -20,9 +20,9 @@ from functools import lru_cache
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.activations import (
     INDEX,
-    LANES,
     argument,
     body,
     each_row,

@@ -8,7 +8,8 @@ from math import prod
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.operators.activations import LANES, argument, body, kernel
+from autotune.tvm_backend.isa.values import LANES
+from autotune.tvm_backend.operators.activations import argument, body, kernel
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
 _WIDE = 4 * LANES

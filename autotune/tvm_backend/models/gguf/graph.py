@@ -17,11 +17,12 @@ from tvm import relax
 
 from autotune.options import InputSpec
 from autotune.tvm_backend.intrinsics.few_bit_dots import WORD
+from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.models.gguf.file import Tensor
 from autotune.tvm_backend.models.gguf.network import DecoderFile, DecoderLayer
 from autotune.tvm_backend.models.gguf.reference import cache_shapes
 from autotune.tvm_backend.operators import activations as kernels
-from autotune.tvm_backend.operators.activations import LANES, Blocked
+from autotune.tvm_backend.operators.activations import Blocked
 from autotune.tvm_backend.operators.cached_attention import Attention, attend_kernel, keep_kernel
 from autotune.tvm_backend.operators.few_bit_product import KERNEL, PackedForm, PackedRows, imported_product, pack
 from autotune.tvm_backend.types import Expr, GlobalVar, IRModule, PrimFunc
