@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import prod
 from typing import ClassVar
 
+from tvm import relax
+
 from autotune.plans.plan import NOTHING, Plan
-from autotune.tvm_backend.expressions import op_name, plain_convolution, static_shape, values_of
+from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape, values_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.operators.convolution import (
     PLAIN,
@@ -177,9 +180,27 @@ def _convolution(
     )
 
 
+def _dense(packer: LayoutPacker, call: Call, _result: Result) -> Forms | None:
+    """Multiply an image that was flattened with a matrix whose rows lie as its blocks do: nothing is unpacked."""
+    data, matrix = call.args
+    flattened: Expr = packer.values.get(data)
+    if op_name(flattened) != "relax.reshape" or not is_tensor_constant(matrix):
+        return None
+    image = flattened.args[0]
+    block = packer.block_of(image)
+    batch, *pixels = static_shape(image)
+    if block == PLAIN or pixels[0] % block or static_shape(data) != (batch, prod(pixels)) or matrix.ty.ndim != 2:
+        return None
+    channels, height, width = pixels
+    rows = values_of(matrix).reshape(channels // block, block, height, width, -1).transpose(0, 2, 3, 1, 4)
+    flat = packer.emit(relax.op.reshape(packer.block(image, block), static_shape(data)))
+    return in_blocks(PLAIN, relax.op.matmul(flat, constant(rows.reshape(prod(pixels), -1), call)))
+
+
 class _Blocks(LayoutPacker):
     handlers: ClassVar[Mapping[str, Handler]] = {
         **OPERATORS,
+        "relax.matmul": _dense,
         "relax.nn.conv2d": _conv2d,
         "relax.nn.conv2d_transpose": _conv2d_transpose,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -188,6 +189,26 @@ class PixelSlice(OfTvm):
         return in_blocks(block, relax.Call(self.call.op, [*images, *self.call.args[1:]], self.call.attrs))
 
 
+@dataclass(frozen=True)
+class Padding(OfTvm):
+    """Rows and columns of a constant around an image."""
+
+    @classmethod
+    def of(cls, call: Call, _value_of: Callable[[Expr], Expr]) -> Padding | None:
+        """Return what a padding of height and width alone is; None for any other."""
+        widths = [int(item) for item in call.attrs.pad_width]
+        is_around = len(widths) == 8 and not any(widths[:4]) and str(call.attrs.pad_mode) == "constant"
+        return cls((call.args[0],), call) if is_around else None
+
+    def fits(self, lanes: int) -> bool:
+        # Lanes that are no channel are multiplied by zeros later, which makes no zero of infinity.
+        return isfinite(self.call.attrs.pad_value) or static_shape(self.call)[1] % lanes == 0
+
+    def in_blocks(self, images: Sequence[Expr], block: int, emit: Emit) -> Forms | None:
+        widths = [*map(int, self.call.attrs.pad_width), 0, 0]
+        return in_blocks(block, relax.op.nn.pad(*images, widths, "constant", float(self.call.attrs.pad_value)))
+
+
 def _slice(call: Call, _value_of: Callable[[Expr], Expr]) -> ImageOperator | None:
     """Return what a slice of channels, or of height and width, is; None for one of another axis, or with gaps."""
     data, axes, begins, _, *strides = call.args
@@ -327,6 +348,7 @@ MOVES: Mapping[str, Callable[[Expr, Callable[[Expr], Expr]], ImageOperator | Non
     "relax.nn.adaptive_avg_pool2d": Pool.of,
     "relax.nn.avg_pool2d": Pool.of,
     "relax.nn.max_pool2d": Pool.of,
+    "relax.nn.pad": Padding.of,
     "relax.strided_slice": _slice,
     **dict.fromkeys(("relax.max", "relax.mean", "relax.min", "relax.sum"), Reduction.of),
 }

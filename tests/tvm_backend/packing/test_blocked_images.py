@@ -187,6 +187,27 @@ def test_slices_of_height_and_width_need_no_conversion(axes: tuple[int, ...], co
     check(build, 1, 3, 9, 8, conversions=conversions)
 
 
+@pytest.mark.parametrize(
+    ("widths", "value", "channels", "conversions"),
+    [
+        ((0, 0, 1, 2, 0, 0, 3, 0), 0.5, 28, 1),
+        ((0, 0, 1, 0, 0, 0, 0, 0), -np.inf, 32, 1),
+        ((0, 0, 1, 0, 0, 0, 0, 0), -np.inf, 28, 3),  # a lane without a channel would be infinite, too
+        ((0, 2, 1, 0, 0, 2, 0, 0), 0.5, 28, 3),  # channels as well
+    ],
+)
+def test_padding_of_height_and_width_needs_no_conversion(
+    widths: tuple[int, ...], value: float, channels: int, conversions: int
+) -> None:
+    def build(net: Net) -> str:
+        image = net.op("Relu", net.conv("x", 3, channels))
+        padded = net.op("Pad", image, net.given(np.array(widths, np.int64)), net.given(np.float32(value)))
+        pooled = net.op("MaxPool", padded, kernel_shape=[2, 2], strides=[1, 1])
+        return net.conv(net.op("Relu", pooled), channels + widths[1] + widths[5], 16, 1)
+
+    check(build, 1, 3, 9, 10, conversions=conversions)
+
+
 def test_resize() -> None:
     def build(net: Net) -> str:
         scales = net.given(np.array([1, 1, 2, 2], np.float32))
@@ -203,12 +224,14 @@ def test_mean_then_dense_layer() -> None:
     check(build, 2, 3, 6, 6, conversions=0)
 
 
-def test_flatten_then_dense_layer() -> None:
+@pytest.mark.parametrize(("channels", "axis", "conversions"), [(16, 1, 0), (28, 1, 1), (16, 2, 1)])
+def test_a_dense_layer_of_whole_blocks_takes_them_as_they_lie(channels: int, axis: int, conversions: int) -> None:
     def build(net: Net) -> str:
-        flat = net.op("Flatten", net.op("Relu", net.conv("x", 3, 16)))
-        return net.op("Gemm", flat, net.constant(16 * 25, 10), net.constant(10))
+        flat = net.op("Flatten", net.op("Relu", net.conv("x", 3, channels)), axis=axis)
+        rows = channels * 30 if axis == 1 else 30
+        return net.op("Gemm", flat, net.constant(rows, 10), net.constant(10))
 
-    check(build, 2, 3, 5, 5, conversions=1)
+    check(build, 2, 3, 5, 6, conversions=conversions)
 
 
 def test_local_response_normalisation() -> None:

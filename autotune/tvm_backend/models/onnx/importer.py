@@ -184,6 +184,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 return corrected.gather(self.bb, list(inputs), attrs)
             if corrected.is_bounded(op_name, inputs):
                 return corrected.clip(self.bb, list(inputs))
+            if corrected.has_known_pads(op_name, inputs, attrs):
+                return corrected.pad(self.bb, list(inputs))
             if op_name not in CONVERTERS:
                 return super()._convert_operator(op_name, inputs, attrs, max(opset, _OPSETS.get(op_name, 0)))
             return CONVERTERS[op_name](self.bb, list(inputs), attrs)

@@ -106,6 +106,25 @@ def gather(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[st
     return builder.emit(relax.op.take(data, relax.const(np.where(places < 0, places + shape[axis], places)), axis))
 
 
+def has_known_pads(kind: str, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> bool:
+    """Return whether an operator is a `Pad` of float32 with a constant, whose widths are constant."""
+    if kind != "Pad" or not 2 <= len(inputs) <= 3 or _text(attributes, "mode", "constant") != "constant":
+        return False
+    data, *constants = inputs
+    if data is None or is_tensor_constant(data) or float_dtype(data) != "float32" or not static_shape(data):
+        return False
+    known = [constant for constant in constants if constant is not None]
+    return all(map(is_tensor_constant, known)) and len(known) > 0 and known[0].value.numpy().min() >= 0
+
+
+def pad(builder: BlockBuilder, inputs: Sequence[Expr]) -> Expr:
+    """Emit a `Pad` as an operator: TVM's importer emits a tensor program, and no layout passes through that."""
+    data, pads, *filled = inputs
+    before, after = np.split(pads.value.numpy(), 2)
+    value = float(filled[0].value.numpy().item()) if filled and filled[0] is not None else 0.0
+    return builder.emit(relax.op.nn.pad(data, np.stack([before, after], axis=1).ravel().tolist(), "constant", value))
+
+
 def check_roi_align(attributes: Mapping[str, Any]) -> None:
     """Check that regions are averaged: TVM takes maxima of other numbers than ONNX says.
 
