@@ -21,11 +21,11 @@ class KernelFacts:
         task: The name of the task that it is; None if it is in no task.
         calls: How often a run of the model calls it.
         us: The microseconds of all its calls in one run.
-        gflop: Floating-point operations of one call, in 1e9.
-        bytes: What one call reads and writes at least.
-        least_us: What the machine allows for all its calls; None if that was not measured.
+        gflop: Floating-point operations of one call, in 1e9; None if the values that it is given decide.
+        bytes: What one call reads and writes at least; None as before.
+        least_us: What the machine allows for all its calls; None if that was not measured, or depends on values.
         rate: How many of its operations the machine can do in the time of one in float32.
-        streamed: The bytes of one call that come from beyond the L2 caches.
+        streamed: The bytes of one call that come from beyond the L2 caches; None as before.
         bound: What allows no more: `arithmetic` or `bandwidth`; None if that was not measured.
     """
 
@@ -33,22 +33,22 @@ class KernelFacts:
     task: str | None
     calls: int
     us: float
-    gflop: float
-    bytes: int
+    gflop: float | None
+    bytes: int | None
     least_us: float | None
     rate: float = 1.0
-    streamed: int = 0
+    streamed: int | None = 0
     bound: str | None = None
 
     @property
-    def gflops(self) -> float:
-        """Floating-point operations, in 1e9 a second."""
-        return self.gflop * self.calls / self.us * 1e6
+    def gflops(self) -> float | None:
+        """Floating-point operations, in 1e9 a second; None if it is not known how many there are."""
+        return None if self.gflop is None else self.gflop * self.calls / self.us * 1e6
 
     @property
-    def gb_per_s(self) -> float:
-        """Bytes read and written, in 1e9 a second."""
-        return self.bytes * self.calls / self.us / 1e3
+    def gb_per_s(self) -> float | None:
+        """Bytes read and written, in 1e9 a second; None if it is not known how many there are."""
+        return None if self.bytes is None else self.bytes * self.calls / self.us / 1e3
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,12 @@ class References:
         total = sum(kernel.us for kernel in self.kernels)
         top = self.kernels[0]
         outside = sum(kernel.us for kernel in self.kernels if kernel.task is None)
+        speed = "" if top.gflops is None else f", at {top.gflops:.3g} GFLOP/s"
         allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us else ""
         text = (
             f"Inside the model, {len(self.kernels)} kernels take {total / 1e3:.4g} ms together,"
             f" {outside / total:.0%} of it outside of tasks."
-            f" {top.name} takes most: {top.us / total:.0%}, at {top.gflops:.3g} GFLOP/s{allowed}."
+            f" {top.name} takes most: {top.us / total:.0%}{speed}{allowed}."
         )
         if self.limits is None:
             return text
