@@ -4,8 +4,8 @@
 
 The layers and the formats are those that llama.cpp writes: the matrices in the one that is asked for, the table of
 tokens, which is the classifier, too, in Q8_0, vectors in float32. The vocabulary is single bytes and one pair, and
-names for the rest, so that any text can be read. A file of half a billion weights takes a minute. It needs the package
-`gguf`.
+names for the rest, so that any text can be read. A file of half a billion weights takes ten seconds. It needs the
+package `gguf`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+"""What few bits cost: the perplexity of a text for an exported language model, and for its weights in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.tvm_backend.export.generation import LanguageModel, load_language
+from autotune.tvm_backend.export.submitted import GgufModel
+
+_LONGEST_S = 10.0  # that the library may take
+_FEWEST = 64  # tokens
+Logits = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The exponential of the mean surprise at each token of a text after the first.
+
+    Attributes:
+        tokens: How many of the text were read.
+        library: That of the exported library.
+        in_float32: That of the same weights with activations in float32, as NumPy computes it.
+    """
+
+    tokens: int
+    library: float
+    in_float32: float
+
+
+def measured(
+    model: GgufModel, library: Path, report: Mapping[str, Any], threads: int
+) -> dict[str, float | dict[str, float] | None]:
+    """Return the part of the report on a language model that is measured.
+
+    It has the tokens that are written and read a second, and the perplexity of English; None where the file's tokenizer
+    is of a kind that is not known. A text has as many tokens as can be written within ten seconds, a power of two.
+
+    Args:
+        model: The model as submitted.
+        library: The library.
+        report: The other parts of the report.
+        threads: How many threads the library uses.
+    """
+    entries = report["entries"]
+    written_ms, read_ms = (entry["latency"]["tuned_ms"] / entry["inputs"][0]["shape"][0] for entry in _ends(entries))
+    loaded = load_language(library, report, threads)
+    ids = model.english()
+    count = _count(written_ms, loaded.context)
+    found = None if ids is None or len(ids) < 2 else perplexity(model, loaded, ids[:count])
+    rates = {"written_per_s": 1e3 / written_ms, "read_per_s": 1e3 / read_ms}
+    return {**rates, "perplexity": None if found is None else asdict(found)}
+
+
+def _ends(entries: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The entry that reads one token, and the one that reads most."""
+    return entries[0], entries[-1]
+
+
+def _count(written_ms: float, context: int) -> int:
+    """How many tokens are read, so that the same machine always reads as many."""
+    affordable = max(_FEWEST, int(_LONGEST_S * 1e3 / written_ms))
+    return min(context, 1 << (affordable.bit_length() - 1))
+
+
+def perplexity(model: GgufModel, loaded: LanguageModel, ids: Sequence[int]) -> Perplexity:
+    """Return the perplexity of some tokens for a library, which reads them one by one, and for its weights."""
+    state = loaded.state()
+    ours = surprise((state.step([token])[None] for token in ids[:-1]), ids)
+    exact = surprise(model.every_logits(ids[:-1]), ids)
+    return Perplexity(len(ids), math.exp(ours), math.exp(exact))
+
+
+def surprise(logits: Iterable[Logits], ids: Sequence[int]) -> float:
+    """Return the mean surprise, in nats, at each token after the first.
+
+    Args:
+        logits: Those of the tokens that follow the first, the second and so on, (any number of rows, vocabulary) each.
+        ids: The tokens.
+    """
+    total = 0.0
+    place = 1
+    for rows in logits:
+        following = np.asarray(ids[place : place + len(rows)])
+        largest = rows.max(axis=1)
+        sums = np.exp(rows - largest[:, None]).sum(axis=1, dtype=np.float64)
+        total += float((np.log(sums) + largest - rows[np.arange(len(rows)), following]).sum())
+        place += len(rows)
+    return total / (place - 1)
