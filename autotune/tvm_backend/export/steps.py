@@ -38,7 +38,7 @@ from autotune.tvm_backend.export.progress import (
     Leases,
 )
 from autotune.tvm_backend.export.ready_library import ModelFacts, ReadyLibrary
-from autotune.tvm_backend.export.submitted import ExportJob, GgufModel, submitted
+from autotune.tvm_backend.export.submitted import ExportJob, submitted
 from autotune.tvm_backend.export.timing import float_reference, perplexity, retiming, verified_choices, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing.files import SOURCE
@@ -93,7 +93,7 @@ def export(
         job = export.job
         content = _report(export, picked, again, _measure(export, picked, verified, request.threads))
         content |= {"reference_threads": request.threads, "ms_by_threads": by_threads}
-        content |= _language(export, content)
+        content |= perplexity.language_part(job, export.tuned, content, leases)
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
         write(job, export.tuned, content, verified, lock_of(job, picked))
     return content
@@ -384,19 +384,6 @@ def _report(
     library = plain(described(export.tuned))
     memory = {"library": library, "size_mb": sizes(job, export.tuned), "activations": facts.activations}
     return content | memory
-
-
-def _language(export: _Export, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of the report on a language model; nothing for any other."""
-    model = export.job.models[0]
-    request = export.job.request
-    if not isinstance(model, GgufModel):
-        return {}
-    told: dict[str, Any] = {"end": list(model.end_tokens())}
-    if not request.quick and request.board is None:
-        with export.leases.timing():
-            told |= perplexity.measured(model, export.tuned, plain({**content, "language": told}), request.threads)
-    return {"language": told}
 
 
 def sizes(export: ExportJob, tuned: Path) -> dict[str, float]:

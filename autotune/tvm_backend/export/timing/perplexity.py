@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autotune.schema import plain
 from autotune.tvm_backend.export.generation import LanguageModel, load_language
-from autotune.tvm_backend.export.submitted import GgufModel
+from autotune.tvm_backend.export.progress import Leases
+from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
 
 _LONGEST_S = 10.0  # that the library may take
 _FEWEST = 64  # tokens
@@ -34,33 +36,35 @@ class Perplexity:
     in_float32: float
 
 
-def measured(
-    model: GgufModel, library: Path, report: Mapping[str, Any], threads: int
-) -> dict[str, float | dict[str, float] | None]:
-    """Return the part of the report on a language model that is measured.
+def language_part(job: ExportJob, library: Path, report: Mapping[str, Any], leases: Leases) -> dict[str, Any]:
+    """Return the part of the report on a language model; nothing for any other.
 
-    It has the tokens that are written and read a second, and the perplexity of English; None where the file's tokenizer
-    is of a kind that is not known. A text has as many tokens as can be written within ten seconds, a power of two.
+    It has the tokens that end a text. Of an export that times, it also has the tokens that are written and read a
+    second, and the perplexity of English; None where the file's tokenizer is of a kind that is not known. As many
+    tokens are read as the library writes within ten seconds, a power of two.
 
     Args:
-        model: The model as submitted.
+        job: The job.
         library: The library.
         report: The other parts of the report.
-        threads: How many threads the library uses.
+        leases: Wait for the CPUs.
     """
-    entries = report["entries"]
-    written_ms, read_ms = (entry["latency"]["tuned_ms"] / entry["inputs"][0]["shape"][0] for entry in _ends(entries))
-    loaded = load_language(library, report, threads)
+    model = job.models[0]
+    if not isinstance(model, GgufModel):
+        return {}
+    language: dict[str, Any] = {"end": list(model.end_tokens())}
+    if not job.request.quick and job.request.board is None:
+        with leases.timing():
+            loaded = load_language(library, plain({**report, "language": language}), job.request.threads)
+            language |= _measured(model, loaded, report["entries"])
+    return {"language": language}
+
+
+def _measured(model: GgufModel, loaded: LanguageModel, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first, most = (entry["latency"]["tuned_ms"] / entry["inputs"][0]["shape"][0] for entry in (entries[0], entries[-1]))
     ids = model.english()
-    count = _count(written_ms, loaded.context)
-    found = None if ids is None or len(ids) < 2 else perplexity(model, loaded, ids[:count])
-    rates = {"written_per_s": 1e3 / written_ms, "read_per_s": 1e3 / read_ms}
-    return {**rates, "perplexity": None if found is None else asdict(found)}
-
-
-def _ends(entries: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The entry that reads one token, and the one that reads most."""
-    return entries[0], entries[-1]
+    costs = perplexity(model, loaded, ids[: _count(first, loaded.context)]) if ids else None
+    return {"written_per_s": 1e3 / first, "read_per_s": 1e3 / most, "perplexity": costs and asdict(costs)}
 
 
 def _count(written_ms: float, context: int) -> int:

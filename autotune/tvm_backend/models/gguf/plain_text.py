@@ -56,11 +56,12 @@ def _letter(character: str) -> str:
     return character if ord(character) >= _FIRST_SEEN else chr(256 + ord(character))
 
 
-def _joined(parts: list[str], ranks: Mapping[str, int]) -> list[str]:
+def _joined(letters: list[str], ranks: Mapping[str, int]) -> list[str]:
     """Letters, joined pair by pair."""
-    while len(parts) > 1:
-        rank, place = min((ranks.get(" ".join(pair), math.inf), index) for index, pair in enumerate(pairwise(parts)))
+    tokens = letters
+    while len(tokens) > 1:
+        rank, place = min((ranks.get(" ".join(pair), math.inf), index) for index, pair in enumerate(pairwise(tokens)))
         if rank == math.inf:
             break
-        parts = [*parts[:place], parts[place] + parts[place + 1], *parts[place + 2 :]]
-    return parts
+        tokens = [*tokens[:place], tokens[place] + tokens[place + 1], *tokens[place + 2 :]]
+    return tokens
