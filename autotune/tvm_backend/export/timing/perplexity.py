@@ -16,7 +16,7 @@ from autotune.tvm_backend.export.generation import LanguageModel, load_language
 from autotune.tvm_backend.export.progress import Leases
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
 
-_LONGEST_S = 10.0  # that the library may take
+_LONGEST_S = 5.0  # that the library may take
 _FEWEST = 64  # tokens
 Logits = npt.NDArray[np.float32]
 
@@ -41,7 +41,7 @@ def language_part(job: ExportJob, library: Path, report: Mapping[str, Any], leas
 
     It has the tokens that end a text. Of an export that times, it also has the tokens that are written and read a
     second, and the perplexity of English; None where the file's tokenizer is of a kind that is not known. As many
-    tokens are read as the library writes within ten seconds, a power of two.
+    tokens are read as the library writes within five seconds, a power of two.
 
     Args:
         job: The job.
