@@ -16,7 +16,7 @@ from autotune.tvm_backend.export.generation import LanguageModel, load_language
 from autotune.tvm_backend.export.progress import Leases
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
 
-_LONGEST_S = 5.0  # that the library may take
+_READ_BYTES = 150e9  # of weights, by the library: some five seconds
 _FEWEST = 64  # tokens
 Logits = npt.NDArray[np.float32]
 
@@ -40,8 +40,8 @@ def language_part(job: ExportJob, library: Path, report: Mapping[str, Any], leas
     """Return the part of the report on a language model; nothing for any other.
 
     It has the tokens that end a text. Of an export that times, it also has the tokens that are written and read a
-    second, and the perplexity of English; None where the file's tokenizer is of a kind that is not known. As many
-    tokens are read as the library writes within five seconds, a power of two.
+    second, and the perplexity of English; None where the file's tokenizer is of a kind that is not known. How many
+    tokens are read depends on the size of the library alone, so that exports of one model can be compared.
 
     Args:
         job: The job.
@@ -56,20 +56,22 @@ def language_part(job: ExportJob, library: Path, report: Mapping[str, Any], leas
     if not job.request.quick and job.request.board is None:
         with leases.timing():
             loaded = load_language(library, plain({**report, "language": language}), job.request.threads)
-            language |= _measured(model, loaded, report["entries"])
+            language |= _measured(model, loaded, report["entries"], library.stat().st_size)
     return {"language": language}
 
 
-def _measured(model: GgufModel, loaded: LanguageModel, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _measured(
+    model: GgufModel, loaded: LanguageModel, entries: Sequence[Mapping[str, Any]], size: int
+) -> dict[str, Any]:
     first, most = (entry["latency"]["tuned_ms"] / entry["inputs"][0]["shape"][0] for entry in (entries[0], entries[-1]))
     ids = model.english()
-    costs = perplexity(model, loaded, ids[: _count(first, loaded.context)]) if ids else None
+    costs = perplexity(model, loaded, ids[: _count(size, loaded.context)]) if ids else None
     return {"written_per_s": 1e3 / first, "read_per_s": 1e3 / most, "perplexity": costs and asdict(costs)}
 
 
-def _count(written_ms: float, context: int) -> int:
-    """How many tokens are read, so that the same machine always reads as many."""
-    affordable = max(_FEWEST, int(_LONGEST_S * 1e3 / written_ms))
+def _count(size: int, context: int) -> int:
+    """How many tokens are read with a library of so many bytes: a power of two, or all that there is room for."""
+    affordable = max(_FEWEST, int(_READ_BYTES / size))
     return min(context, 1 << (affordable.bit_length() - 1))
 
 

@@ -20,7 +20,7 @@ def test_certainty_surprises_nobody_and_ignorance_as_much_as_the_vocabulary_is_l
 
 
 @pytest.mark.parametrize(
-    ("ms", "context", "count"), [(3.0, 2048, 1024), (9.0, 2048, 512), (9.0, 48, 48), (900, 512, 64)]
+    ("megabytes", "context", "count"), [(98, 2048, 1024), (347, 2048, 256), (98, 48, 48), (4000, 512, 64)]
 )
-def test_as_many_tokens_are_read_as_take_seconds(ms: float, context: int, count: int) -> None:
-    assert perplexity._count(ms, context) == count
+def test_as_many_tokens_are_read_as_take_seconds(megabytes: int, context: int, count: int) -> None:
+    assert perplexity._count(megabytes * 10**6, context) == count
