@@ -21,11 +21,11 @@ class KernelFacts:
         task: The name of the task that it is; None if it is in no task.
         calls: How often a run of the model calls it.
         us: The microseconds of all its calls in one run.
-        gflop: Floating-point operations of one call, in 1e9.
-        bytes: What one call reads and writes at least.
-        least_us: What the machine allows for all its calls; None if that was not measured.
+        gflop: Floating-point operations of one call, in 1e9; None if the values that it is given decide.
+        bytes: What one call reads and writes at least; None as before.
+        least_us: What the machine allows for all its calls; None if that was not measured, or depends on values.
         rate: How many of its operations the machine can do in the time of one in float32.
-        streamed: The bytes of one call that come from beyond the L2 caches.
+        streamed: The bytes of one call that come from beyond the L2 caches; None as before.
         bound: What allows no more: `arithmetic` or `bandwidth`; None if that was not measured.
     """
 
@@ -33,22 +33,22 @@ class KernelFacts:
     task: str | None
     calls: int
     us: float
-    gflop: float
-    bytes: int
+    gflop: float | None
+    bytes: int | None
     least_us: float | None
     rate: float = 1.0
-    streamed: int = 0
+    streamed: int | None = 0
     bound: str | None = None
 
     @property
-    def gflops(self) -> float:
-        """Floating-point operations, in 1e9 a second."""
-        return self.gflop * self.calls / self.us * 1e6
+    def gflops(self) -> float | None:
+        """Floating-point operations, in 1e9 a second; None if it is not known how many there are."""
+        return None if self.gflop is None else self.gflop * self.calls / self.us * 1e6
 
     @property
-    def gb_per_s(self) -> float:
-        """Bytes read and written, in 1e9 a second."""
-        return self.bytes * self.calls / self.us / 1e3
+    def gb_per_s(self) -> float | None:
+        """Bytes read and written, in 1e9 a second; None if it is not known how many there are."""
+        return None if self.bytes is None else self.bytes * self.calls / self.us / 1e3
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,44 @@ class KernelLimit:
 
 
 @dataclass(frozen=True)
+class LanguageFacts:
+    """What an export measured of a language model.
+
+    Attributes:
+        written_per_s: Tokens that it writes a second.
+        read_per_s: Tokens of a prompt that it reads a second, as many at a time as it can.
+        tokens: Of the text whose perplexity was computed; 0 if none was.
+        perplexity: That of the exported library.
+        in_float32: That of the same weights with activations in float32.
+    """
+
+    written_per_s: float
+    read_per_s: float
+    tokens: int = 0
+    perplexity: float | None = None
+    in_float32: float | None = None
+
+    @classmethod
+    def of_report(cls, told: Mapping[str, Any]) -> LanguageFacts | None:
+        """Return what a report says; None if the export measured nothing."""
+        if "written_per_s" not in told:
+            return None
+        costs = told["perplexity"] or {"tokens": 0, "library": None, "in_float32": None}
+        rates = told["written_per_s"], told["read_per_s"]
+        return cls(*rates, costs["tokens"], costs["library"], costs["in_float32"])
+
+    def text(self) -> str:
+        """Return a clause about it."""
+        speed = f"writes {self.written_per_s:.4g} tokens a second, and reads {self.read_per_s:.4g}"
+        if self.perplexity is None:
+            return speed
+        return (
+            f"{speed}; the perplexity of {self.tokens} tokens of English is {self.perplexity:.4g}, and"
+            f" {self.in_float32:.4g} with activations in float32"
+        )
+
+
+@dataclass(frozen=True)
 class References:
     """What an export measured. Times are milliseconds of a run of the whole model, at each set of shapes of the job.
 
@@ -87,6 +125,7 @@ class References:
         limits: What the machine can do at most; None if it was not measured.
         activations: The memory of its activations; None where it is not known.
         entries_ms: The times at each set of shapes by its name, if there are several: those of the library as `tuned`.
+        language: What was measured of a language model; None for any other.
     """
 
     FORMAT = ("autotune-exported", 1)
@@ -100,6 +139,7 @@ class References:
     limits: Limits | None = None
     entries_ms: dict[str, dict[str, float]] = field(default_factory=dict)
     activations: Memory | None = None
+    language: LanguageFacts | None = None
 
     @property
     def named(self) -> dict[str, float]:
@@ -125,11 +165,12 @@ class References:
         total = sum(kernel.us for kernel in self.kernels)
         top = self.kernels[0]
         outside = sum(kernel.us for kernel in self.kernels if kernel.task is None)
+        speed = "" if top.gflops is None else f", at {top.gflops:.3g} GFLOP/s"
         allowed = f", {top.least_us / top.us:.0%} of what the machine allows" if top.least_us else ""
         text = (
             f"Inside the model, {len(self.kernels)} kernels take {total / 1e3:.4g} ms together,"
             f" {outside / total:.0%} of it outside of tasks."
-            f" {top.name} takes most: {top.us / total:.0%}, at {top.gflops:.3g} GFLOP/s{allowed}."
+            f" {top.name} takes most: {top.us / total:.0%}{speed}{allowed}."
         )
         if self.limits is None:
             return text
@@ -174,7 +215,8 @@ def _of_report(report: Mapping[str, Any]) -> References:
     limits = Limits(**report["roofline"]) if report.get("roofline") else None
     when = float(report["exported_at"])
     memory = Memory(**report["activations"]) if report.get("activations") else None
-    return References(tuned, untuned, times, int(report["threads"]), when, kernels, limits, entries, memory)
+    language = LanguageFacts.of_report(report.get("language") or {})
+    return References(tuned, untuned, times, int(report["threads"]), when, kernels, limits, entries, memory, language)
 
 
 def _times(latency: Mapping[str, Any]) -> dict[str, float]:

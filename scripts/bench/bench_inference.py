@@ -270,7 +270,8 @@ def kernels(name: str, report: Mapping[str, Any], most: int) -> str:
     for item in timed[:most]:
         us = item["us"]
         calls = item["calls"]
-        rates = f"{item['gflop'] * calls / us * 1e6:.0f} | {item['bytes'] * calls / us / 1e3:.1f}"
+        known = item["gflop"] is not None  # of a kernel whose work depends on values nobody knows it
+        rates = f"{item['gflop'] * calls / us * 1e6:.0f} | {item['bytes'] * calls / us / 1e3:.1f}" if known else " | "
         roof = f"{item['least_us'] / us:.0%} | {item.get('bound')}" if item["least_us"] else " | "
         lines.append(f"| {item['name']} | {calls} | {us:.1f} | {us / total:.1%} | {rates} | {roof} |")
     return "\n".join(lines)

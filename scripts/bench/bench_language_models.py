@@ -10,7 +10,9 @@ the rival's within a turn, with its range. Rows: milliseconds of a token after 2
 prompt of 512; the peak memory of the process, with Python in it; and the largest error of the logits after the prompt,
 as a fraction of the largest logit, against NumPy in float32. The share of the bandwidth is that of the bytes which a
 token needs at least, the file of weights and what is kept of the tokens before. With --text, which needs the package
-tokenizers, also the perplexity of a text in each runtime. A turn takes some 15 s.
+tokenizers, also the perplexity of a text in each runtime. With --greedy it times nothing, and says how many of the
+first 16 tokens after five prompts are those of the others, and of NumPy in float32; where they first differ, by how
+much the logit of ours is above that of theirs, and theirs above ours for the other. A turn takes some 15 s.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ import language_model_process
 import numpy as np
 from exports import Export
 
-from autotune.tvm_backend.models.gguf.network import read_network
+from autotune.tvm_backend.models.gguf.network import DecoderFile, read_network
+from autotune.tvm_backend.models.gguf.plain_text import tokens_of
 from autotune.tvm_backend.models.gguf.reference import DecoderReference, cache_shapes
 
 OURS = "ours"
@@ -39,13 +42,24 @@ _ROWS = {
     "load_ms": ("loading", "ms", 1.0),
     "memory": ("peak memory", "MB", 1e-6),
 }
+PROMPTS = (
+    "Gravity is",
+    "Once upon a time",
+    "To make bread, you need",
+    "The capital of France is a city that",
+    "def largest(values):",
+)
 Figures = Mapping[str, Any]
+Places = Sequence[Sequence[tuple[int, float]]]  # what `greedy` returns of a prompt
 
 
 def main() -> None:
     options = parse()
     export = Export.read(options.export)
     runtimes = {OURS: (sys.executable, options.export), **{name: (at, options.gguf) for name, at in options.rivals}}
+    if options.greedy:
+        print(agreement(runtimes, options))
+        return
     turns: dict[str, list[Figures]] = {name: [] for name in runtimes}
     for turn in range(options.turns):
         for name in list(runtimes)[:: -1 if turn % 2 else 1]:
@@ -67,6 +81,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--text", type=Path, help="a text whose perplexity is computed")
+    parser.add_argument("--greedy", action="store_true", help="compare the tokens that are written, and not times")
     parser.add_argument("--context", type=int, default=2048, help="that the export has room for")
     return parser.parse_args()
 
@@ -94,11 +109,56 @@ def perplexities(runtimes: Mapping[str, tuple[str, Path]], options: argparse.Nam
 
     tokenizer = Tokenizer.from_file(str(options.export / "tokenizer.json"))
     ids = tokenizer.encode(options.text.read_text()).ids[: options.context]
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(ids, file)
-        file.flush()
-        values = {name: run(name, *runtime, options, file.name) for name, runtime in runtimes.items()}
+    values = asked(runtimes, options, {"text": ids})
     return [f"{len(ids)} tokens", *(f"{name} {value:.3f}" for name, value in values.items())]
+
+
+def asked(
+    runtimes: Mapping[str, tuple[str, Path]], options: argparse.Namespace, content: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What each runtime answers to the content of a file, without timings."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(content, file)
+        file.flush()
+        return {name: run(name, *runtime, options, file.name) for name, runtime in runtimes.items()}
+
+
+def agreement(runtimes: Mapping[str, tuple[str, Path]], options: argparse.Namespace) -> str:
+    """Markdown: how many of the first tokens after each prompt are the same."""
+    network = read_network(options.gguf)
+    prompts = [tokens_of(network.file, prompt) for prompt in PROMPTS]
+    if None in prompts:
+        sys.exit(f"{options.gguf} has no tokenizer that joins byte pairs")
+    written = asked(runtimes, options, {"prompts": prompts})
+    written["NumPy, float32"] = language_model_process.greedy(reader(network), prompts)
+    ours = written.pop(OURS)
+    lines = [f"| prompt | {' | '.join(written)} |", "|---" * (len(written) + 1) + "|"]
+    for index, prompt in enumerate(PROMPTS):
+        cells = (same_tokens(ours[index], theirs[index]) for theirs in written.values())
+        lines.append(f"| {prompt} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def same_tokens(ours: Places, theirs: Places) -> str:
+    """Say how many tokens are the same, and of the first that is not how much likelier each runtime finds its own."""
+    pairs = [(mine[0][0], other[0][0]) for mine, other in zip(ours, theirs, strict=True)]
+    first = next((place for place, (mine, other) in enumerate(pairs) if mine != other), None)
+    if first is None:
+        return f"{len(pairs)}"
+    mine, other = pairs[first]
+    return f"{first}, then {gap(ours[first], mine, other)} and {gap(theirs[first], other, mine)}"
+
+
+def gap(likely: Sequence[tuple[int, float]], taken: int, left: int) -> str:
+    logits = {token: logit for token, logit in likely}
+    return f"{logits[taken] - logits[left]:.3f}" if left in logits else f"over {likely[0][1] - likely[-1][1]:.3f}"
+
+
+def reader(network: DecoderFile) -> language_model_process.Read:
+    """Read tokens with NumPy in float32."""
+    reference = DecoderReference(network)
+    cache = [np.zeros(shape, np.float32) for shape in cache_shapes(network.sizes, language_model_process.PROMPT)]
+    return lambda tokens, past: reference.logits(np.array(tokens), past, *cache).ravel()
 
 
 def table(turns: Mapping[str, Sequence[Figures]]) -> str:
@@ -118,9 +178,8 @@ def table(turns: Mapping[str, Sequence[Figures]]) -> str:
 def errors(turns: Mapping[str, Sequence[Figures]], gguf: Path) -> list[str]:
     """What each runtime's logits after the prompt are off by, as a fraction of the largest one."""
     network = read_network(gguf)
-    keys, values = (np.zeros(shape, np.float32) for shape in cache_shapes(network.sizes, language_model_process.PROMPT))
     prompt = language_model_process.drawn_tokens(network.sizes.vocabulary)[: language_model_process.PROMPT]
-    right = DecoderReference(network).logits(np.array(prompt), 0, keys, values).ravel()
+    right = reader(network)(prompt, 0)
     largest = np.abs(right).max()
     return [f"{name} {np.abs(figures[0]['logits'] - right).max() / largest:.3f}" for name, figures in turns.items()]
 

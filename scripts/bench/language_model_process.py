@@ -1,10 +1,10 @@
 """Read and write tokens with one runtime, and print what it took as JSON. It needs NumPy and that runtime only.
 
-    python scripts/bench/language_model_process.py RUNTIME MODEL THREADS CONTEXT [IDS]
+    python scripts/bench/language_model_process.py RUNTIME MODEL THREADS CONTEXT [FILE]
 
 `bench_language_models.py` starts it, with the Python that has the runtime: `ours`, for which MODEL is an export,
-`llama_cpp` or `ik_llama_cpp`, for which it is a GGUF file. With a file of tokens, a list in JSON, it prints their
-perplexity and times nothing.
+`llama_cpp` or `ik_llama_cpp`, for which it is a GGUF file. With a file in JSON it times nothing: of `text`, a list of
+tokens, it prints the perplexity, and of `prompts`, several such lists, what `greedy` returns.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ import numpy as np
 PASTS = (256, 1500)  # tokens before those that are written
 PROMPT = 512  # tokens that are read at once
 WRITTEN = 32
+FOLLOWING = 16  # tokens that are compared
+_LIKELY = 20  # tokens whose logits are kept
 _PROMPTS = 3
 _SEED = 2026
 
@@ -33,12 +35,13 @@ Read = Callable[[list[int], int], np.ndarray]  # tokens, and how many were read 
 
 
 def main() -> None:
-    runtime, model, threads, context, *ids = sys.argv[1:]
+    runtime, model, threads, context, *asked = sys.argv[1:]
     os.environ["OMP_NUM_THREADS"] = threads
     began = time.perf_counter()
     read, vocabulary = (_ours if runtime == "ours" else _llama(runtime))(model, int(threads), int(context))
-    if ids:
-        print(json.dumps(perplexity(read, json.loads(Path(ids[0]).read_text()))))
+    if asked:
+        content = json.loads(Path(asked[0]).read_text())
+        print(json.dumps(perplexity(read, content["text"]) if "text" in content else greedy(read, content["prompts"])))
         return
     figures = {"load_ms": (time.perf_counter() - began) * 1e3, **measured(read, vocabulary)}
     figures["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -66,6 +69,24 @@ def perplexity(read: Read, tokens: list[int]) -> float:
         logits = read([token], past).astype(np.float64)
         surprises.append(np.logaddexp.reduce(logits) - logits[following])
     return float(np.exp(np.mean(surprises)))
+
+
+def greedy(read: Read, prompts: list[list[int]]) -> list[list[list[tuple[int, float]]]]:
+    """Return what follows each prompt if the most likely token is taken each time.
+
+    Returns:
+        For each prompt and place the most likely tokens with their logits, the one that is taken first.
+    """
+    written = []
+    for prompt in prompts:
+        logits = read(prompt, 0)
+        places: list[list[tuple[int, float]]] = []
+        for count in range(FOLLOWING):
+            likely = np.argsort(-logits, kind="stable")[:_LIKELY]
+            places.append([(int(token), float(logits[token])) for token in likely])
+            logits = read([places[-1][0][0]], len(prompt) + count)
+        written.append(places)
+    return written
 
 
 def drawn_tokens(vocabulary: int) -> list[int]:

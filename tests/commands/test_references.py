@@ -46,6 +46,15 @@ def test_the_kernels_of_the_export_come_with_what_the_machine_allows(tuned: JobP
     assert "reads the 10 MB of constants at 40 GB/s, which together allow 0.05 ms" in references.kernels_text()
 
 
+def test_a_kernel_whose_work_depends_on_values_has_no_speed(tuned: JobPaths) -> None:
+    unknown = dict.fromkeys(("gflop", "bytes", "streamed", "least_us", "bound"))
+    remember(tuned, {**REPORT, "kernels": [{"name": "attend", "task": None, "calls": 2, "us": 100.0, **unknown}]})
+    references = recall(tuned)
+    assert references is not None
+    assert (references.kernels[0].gflops, references.kernels[0].gb_per_s) == (None, None)
+    assert references.kernels_text().endswith("attend takes most: 100%.")
+
+
 def test_an_export_of_before_bounds_were_known_is_still_read(tuned: JobPaths) -> None:
     kernel = {"name": "fused_conv", "task": "conv", "calls": 1, "us": 100.0, "gflop": 0.005, "bytes": 10**6}
     limits = {"gflops": 200.0, "gb_per_s": 40.0}

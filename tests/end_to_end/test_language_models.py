@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import pytest
 import autotune
 from autotune.errors import BadInput
 from autotune.tvm_backend.models.gguf.network import read_network
-from autotune.tvm_backend.models.gguf.reference import DecoderReference, greedy
+from autotune.tvm_backend.models.gguf.plain_text import english, tokens_of
+from autotune.tvm_backend.models.gguf.reference import DecoderReference, empty_cache, greedy
 
 from ..gguf_files import VOCABULARY, decoder
 from .conftest import MadeOnce, User, make_user
@@ -93,6 +95,27 @@ def test_a_state_reads_in_any_parts(model: Any) -> None:
     logits = in_parts.step([29])
     assert at_once.length == in_parts.length == len(IDS) + 30
     np.testing.assert_allclose(logits, right, atol=1e-4 * np.abs(right).max())
+
+
+def test_an_export_says_what_bits_cost_beside_how_fast_it_is(made: Path, tmp_path: Path) -> None:
+    user = User(made)
+    said = user.ok("export", 1, "--output", tmp_path / "timed")
+    told = json.loads((tmp_path / "timed" / "report.json").read_text())["language"]
+    network = read_network(made / "small.gguf")
+    ids = tokens_of(network.file, english()) or []
+    reference = DecoderReference(network)
+    cache = empty_cache(network.sizes, CONTEXT)
+    surprises = []
+    for past, (token, following) in enumerate(itertools.pairwise(ids[:CONTEXT])):
+        (logits,) = reference.logits(np.array([token]), past, *cache).astype(np.float64)
+        surprises.append(np.log(np.exp(logits).sum()) - logits[following])
+    right = np.exp(np.mean(surprises))
+    costs = told["perplexity"]
+    assert costs == {"tokens": CONTEXT, "library": pytest.approx(right, 1e-3), "in_float32": pytest.approx(right, 1e-4)}
+    assert f"the perplexity of {CONTEXT} tokens of English is {costs['library']:.4g}" in said
+    (job,) = json.loads(user.ok("report", 1, "--json"))["jobs"]
+    assert job["references"]["language"]["perplexity"] == costs["library"]
+    assert job["references"]["language"]["written_per_s"] == told["written_per_s"] > 0
 
 
 def test_states_do_not_see_each_other(model: Any) -> None:

@@ -78,3 +78,26 @@ def test_the_perplexity_of_certainty_is_one_and_of_ignorance_the_vocabulary(
 
     assert process.perplexity(certain, tokens) == pytest.approx(1.0)
     assert process.perplexity(lambda _tokens, _past: np.zeros(8), tokens) == pytest.approx(8.0)
+
+
+def test_tokens_are_compared_up_to_the_first_that_differs(load_script: Callable[[str], ModuleType]) -> None:
+    script = load_script("bench_language_models")
+    ours = [[(5, 2.0), (6, 1.0)], [(7, 3.0), (8, 2.75)], [(1, 1.0), (2, 0.5)]]
+    theirs = [[(5, 2.5), (6, 1.0)], [(8, 3.5), (7, 3.0)], [(2, 1.0), (1, 0.5)]]
+    far = [[(5, 2.0), (6, 1.0)], [(9, 3.5), (8, 2.0)], [(1, 1.0), (2, 0.5)]]
+    assert script.same_tokens(ours, ours) == "3"
+    assert script.same_tokens(ours, theirs) == "1, then 0.250 and 0.500"
+    assert script.same_tokens(ours, far) == "1, then over 0.250 and over 1.500"
+
+
+def test_the_most_likely_token_is_read_after_those_before(load_script: Callable[[str], ModuleType]) -> None:
+    process = load_script("language_model_process")
+    history: list[int] = []
+
+    def read(tokens: Sequence[int], past: int) -> np.ndarray:
+        history[past:] = tokens
+        return np.where(np.arange(64) == sum(history) % 64, 1.0, 0.0)
+
+    first, second = process.greedy(read, [[3, 4], [9]])
+    assert [places[0] for places in first[:4]] == [(7, 1.0), (14, 1.0), (28, 1.0), (56, 1.0)]
+    assert (second[0][0], len(second)) == ((9, 1.0), process.FOLLOWING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.commands.references import title
+from autotune.commands.references import LanguageFacts, title
 from autotune.storage.quantisation import Quantisation
 
 _MAX_UNUSED = 10  # trials that are named in the end; the report has all of them
@@ -25,12 +25,14 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
     entries = report.get("entries", [])
     lines = [line for entry in entries for line in (entry["name"], *_latencies(entry))] or _latencies(report)
     own = report.get("own_error")
+    language = LanguageFacts.of_report(report.get("language") or {})
     lines += [
         f"verified: largest relative error {report['largest_relative_error']:.2g}, {_compared_with(report)}",
         *([f"which is within {own:.2g}, twice how far the runtime of the model is from itself"] if own else []),
         *map(_nearness, filter(None, [report.get("in_float32")])),
         *map(_choice, report.get("choices", [])),
         *([_loading(report)] if "load_ms" in report else []),
+        *([language.text()] if language else []),
         *([_activations(report["activations"])] if report.get("activations") else []),
         *(f"not used for {item['task']}: {_unused(item)}" for item in report.get("set_aside", [])[:_MAX_UNUSED]),
         f"wrote {output}: model.so, report.json, run.py, autotune.lock"

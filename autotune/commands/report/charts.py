@@ -225,13 +225,13 @@ def _numbers(value: str) -> tuple[bool, list[int], str]:
 
 def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
     """Return the speed of kernels over their operations per byte, below what the machine allows."""
-    computing = [kernel for kernel in kernels if kernel.gflop]
-    peaks = sorted({limits.gflops * rate for rate in (1.0, *(kernel.rate for kernel in computing))})
+    computing = [(kernel, kernel.gflop * 1e9) for kernel in kernels if kernel.gflop]
+    peaks = sorted({limits.gflops * rate for rate in (1.0, *(kernel.rate for kernel, _ in computing))})
     ridges = [peak / limits.gb_per_s for peak in peaks]
-    intensities = [kernel.gflop * 1e9 / kernel.streamed for kernel in computing if kernel.streamed]
+    intensities = [operations / kernel.streamed for kernel, operations in computing if kernel.streamed]
     low = min(intensities + ridges) / 2
     high = max(intensities + ridges) * 2
-    placed = [(kernel.gflop * 1e9 / kernel.streamed if kernel.streamed else high, kernel) for kernel in computing]
+    placed = [(operations / kernel.streamed if kernel.streamed else high, kernel) for kernel, operations in computing]
 
     def draw(axes: Any) -> None:
         label = "what this machine allows" + (", by the precision" if len(peaks) > 1 else "")
@@ -239,7 +239,7 @@ def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
             roof = [(low, low * limits.gb_per_s), (ridge, peak), (high, peak)]
             axes.plot(*zip(*roof, strict=True), color=_SERIES[1], label=label if peak is peaks[-1] else None)
         total = sum(kernel.us for kernel in kernels)
-        dots = [(place, kernel.gflops, 20 + 400 * kernel.us / total) for place, kernel in placed]
+        dots = [(place, kernel.gflops or 0.0, 20 + 400 * kernel.us / total) for place, kernel in placed]
         if dots:
             axes.scatter(*zip(*dots, strict=True), color=_SERIES[0], alpha=0.7, linewidths=0)
         axes.plot([], [], "o", color=_SERIES[0], label="a kernel; the larger, the more time it takes")

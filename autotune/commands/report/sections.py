@@ -10,7 +10,7 @@ import time
 
 from autotune.commands import gantt, render
 from autotune.commands.durations import duration
-from autotune.commands.references import KernelLimit, title
+from autotune.commands.references import KernelLimit, LanguageFacts, title
 from autotune.commands.report import charts
 from autotune.commands.report.facts import JobReport, Settings, TaskReport
 from autotune.commands.report.knob_sections import knob_values, knobs
@@ -33,6 +33,7 @@ def sections(job: JobReport) -> tuple[Section, ...]:
     return (
         _latency(job),
         *(() if job.of_commands else (_references(job),)),
+        *_language(job.references.language if job.references else None),
         *((_shapes(job),) if job.entries else ()),
         _forecast(job),
         _tasks(job),
@@ -113,6 +114,16 @@ def _early_references(job: JobReport, columns: tuple[str, ...]) -> Section:
         " are added to that. `autotune export` times the library itself."
     )
     return Section("references", "The whole model", says, columns, tuple(rows))
+
+
+def _language(facts: LanguageFacts | None) -> tuple[Section, ...]:
+    """Return how well and how fast a language model writes."""
+    if facts is None:
+        return ()
+    columns = ("what was computed", "perplexity", "tokens written a second", "tokens read a second")
+    ours = ("the exported library", facts.perplexity, facts.written_per_s, facts.read_per_s)
+    exact = ("its weights, with activations in float32", facts.in_float32, None, None)
+    return (Section("language", "Language model", f"It {facts.text()}.", columns, (ours, exact)),)
 
 
 def _kernels(job: JobReport) -> Section:

@@ -15,7 +15,7 @@ from autotune.tvm_backend.export.ready_library import KernelWork, ModelFacts
 from autotune.tvm_backend.expressions import bytes_of_constants, constant_bytes, kernel_calls
 from autotune.tvm_backend.graph.concurrent import groups_beside, joined_name
 from autotune.tvm_backend.kernels.roofline import relative_rate
-from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, task_hash
+from autotune.tvm_backend.search.tasks import argument_bytes, as_program, gflop, has_fixed_work, task_hash
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
 
@@ -59,4 +59,5 @@ def kernel_work(prepared: IRModule, tasks: Mapping[str, str], target: Target) ->
 def _work(function: PrimFunc, tasks: Mapping[str, str], target: Target, constants: int) -> KernelWork:
     program = as_program(function)
     name = tasks.get(task_hash(program))
-    return KernelWork(name, gflop(program), argument_bytes(program), relative_rate(program, target), constants)
+    rate = relative_rate(program, target)
+    return KernelWork(name, gflop(program), argument_bytes(program), rate, constants, has_fixed_work(program))

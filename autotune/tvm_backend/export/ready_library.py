@@ -37,6 +37,7 @@ class KernelWork:
         bytes: The size of all its arguments. Each is read or written at least once.
         rate: How many of its operations the CPU can do in the time of one in float32.
         constants: The bytes of its constants, which others are read between two calls of.
+        fixed: Whether it does the same work whatever values it is given. If not, operations and bytes say nothing.
     """
 
     task: str | None
@@ -44,6 +45,7 @@ class KernelWork:
     bytes: int
     rate: float = 1.0
     constants: int = 0
+    fixed: bool = True
 
     def streamed(self, cache_bytes: int) -> int:
         """Return the bytes that come from beyond caches of a size: constants, and activations that do not fit."""

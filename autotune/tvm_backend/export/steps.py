@@ -38,8 +38,8 @@ from autotune.tvm_backend.export.progress import (
     Leases,
 )
 from autotune.tvm_backend.export.ready_library import ModelFacts, ReadyLibrary
-from autotune.tvm_backend.export.submitted import ExportJob, GgufModel, submitted
-from autotune.tvm_backend.export.timing import float_reference, retiming, verified_choices, whole_model
+from autotune.tvm_backend.export.submitted import ExportJob, submitted
+from autotune.tvm_backend.export.timing import float_reference, perplexity, retiming, verified_choices, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
 from autotune.tvm_backend.export.writing.files import SOURCE
 from autotune.tvm_backend.export.writing.output_folder import lock_of, write
@@ -93,6 +93,7 @@ def export(
         job = export.job
         content = _report(export, picked, again, _measure(export, picked, verified, request.threads))
         content |= {"reference_threads": request.threads, "ms_by_threads": by_threads}
+        content |= perplexity.language_part(job, export.tuned, content, leases)
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
         write(job, export.tuned, content, verified, lock_of(job, picked))
     return content
@@ -381,10 +382,8 @@ def _report(
     limits = KernelLimits(facts.kernels, measured.limits, caches)
     content = report(job.paths, job.spec, job.request, best, again, measured.comparisons, limits)
     library = plain(described(export.tuned))
-    model = job.models[0]
-    language = {"language": {"end": list(model.end_tokens())}} if isinstance(model, GgufModel) else {}
     memory = {"library": library, "size_mb": sizes(job, export.tuned), "activations": facts.activations}
-    return content | memory | language
+    return content | memory
 
 
 def sizes(export: ExportJob, tuned: Path) -> dict[str, float]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
 from autotune import devices
@@ -21,6 +22,7 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.models.gguf.decoder import KEYS, LOGITS, VALUES, Decoder
+from autotune.tvm_backend.models.gguf.plain_text import english, tokens_of
 from autotune.tvm_backend.models.gguf.tokenizer import end_tokens, tokenizer_json
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
 from autotune.tvm_backend.models.onnx.choices import with_outputs
@@ -267,6 +269,14 @@ class GgufModel(Submitted):
     def tokenizer(self) -> str | None:
         """Return the content of `tokenizer.json`; None where the file's tokenizer is of a kind that is not known."""
         return tokenizer_json(self._decoder.network.file)
+
+    def english(self) -> list[int] | None:
+        """Return the tokens of some pages of English; None where the tokenizer is of a kind that is not known."""
+        return tokens_of(self._decoder.network.file, english())
+
+    def every_logits(self, ids: Sequence[int]) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the logits after each of some tokens, in float32, (rows, vocabulary) at a time."""
+        return self._decoder.reference.every_logits(ids)
 
     def end_tokens(self) -> tuple[int, ...]:
         """Return the tokens that end a text."""

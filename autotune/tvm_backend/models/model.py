@@ -31,6 +31,7 @@ _BY_NAME = (
     (("seq", "len", "token", "time", "frame"), 128),
 )
 SOUND = ("wav", "audio", "pcm", "speech")  # what an input is called that takes samples
+_PLUS = " + "  # as in past_sequence_length + sequence_length, a dimension of the decoders that optimum exports
 _SECOND = 16_000  # of samples, at 16 kHz
 
 
@@ -90,7 +91,7 @@ def resolve(
     named = [_named(item, dims, with_batch.get(item.name)) for item in free]
     open_ = [item for item in named if item.fixed is None and item.name not in overrides]
     if open_:
-        raise _open_shapes(path, open_, dict(examples or {}))
+        raise _open_shapes(path, open_, {**(examples or {}), **dims})
     return tuple(_resolved(item, overrides.get(item.name)) for item in named)
 
 
@@ -147,7 +148,15 @@ def _named(item: OpenInput, sizes: Mapping[str, int], shape: tuple[int, ...] | N
         return OpenInput(item.name, item.dtype, shape)
     if item.dims is None:
         return item
-    return OpenInput(item.name, item.dtype, tuple(sizes.get(str(dim), dim) for dim in item.dims))
+    return OpenInput(item.name, item.dtype, tuple(_sized(dim, sizes) for dim in item.dims))
+
+
+def _sized(dim: int | str, sizes: Mapping[str, int]) -> int | str:
+    """The size of a dimension if it has one by name, or all have one that its name is the sum of; else the name."""
+    if isinstance(dim, int) or dim in sizes:
+        return dim if isinstance(dim, int) else sizes[dim]
+    terms = dim.split(_PLUS)
+    return sum(map(sizes.__getitem__, terms)) if len(terms) > 1 and sizes.keys() >= set(terms) else dim
 
 
 def _open_shapes(path: Path, open_: Sequence[OpenInput], sizes: dict[str, int]) -> OpenShapes:
@@ -178,7 +187,11 @@ def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, in
         return (1, 3, 224, 224) if dtype.startswith(_FLOATS) else (1, 128)
     shape = []
     for axis, dim in enumerate(dims):
-        size = dim if isinstance(dim, int) else sizes.get(dim) or _size(dtype, dims, axis, name.lower())
+        likely = _size(dtype, dims, axis, name.lower())
+        for term in str(dim).split(_PLUS) if _PLUS in str(dim) else ():
+            sizes.setdefault(term, likely)
+        sized = _sized(dim, sizes)
+        size = sized if isinstance(sized, int) else likely
         if isinstance(dim, str) and dim:
             sizes[dim] = size
         shape.append(size)

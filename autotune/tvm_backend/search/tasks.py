@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tvm
+import tvm_ffi
+from tvm import tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
@@ -21,7 +23,7 @@ from autotune.storage.formats import TaskSpec
 from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.expressions import constant_places
 from autotune.tvm_backend.search.design_space import PARTITIONED, design_space, tiles
-from autotune.tvm_backend.types import Instruction, IRModule, PrimFunc, Target, Trace
+from autotune.tvm_backend.types import Instruction, IRModule, Loop, PrimExpr, PrimFunc, Target, Trace, Var
 from autotune.tvm_backend.untrusted_files import check_graph
 from autotune.tvm_backend.vector_math import registry
 
@@ -129,8 +131,11 @@ def as_program(function: PrimFunc) -> IRModule:
 
 def argument_bytes(program: IRModule) -> int:
     """Return how many bytes the arguments of a tensor program have: what it reads and writes at least once."""
-    items = arguments(program)
-    return sum(math.prod(map(int, item.shape)) * int(tvm.DataType(str(item.dtype)).itemsize) for item in items)
+    return sum(map(_bytes, arguments(program)))
+
+
+def _bytes(argument: ArgInfo) -> int:
+    return math.prod(map(int, argument.shape)) * int(tvm.DataType(str(argument.dtype)).itemsize)
 
 
 def moving_us(program: IRModule) -> float:
@@ -152,6 +157,41 @@ def gflop(program: IRModule) -> float:
         return float(estimate_tir_flops(program)) / 1e9
     except tvm.error.InternalError:
         return 0.0
+
+
+def has_fixed_work(program: IRModule) -> bool:
+    """Return whether a tensor program does the same work whatever values it is given.
+
+    It does not if loops end where a value says. Nor does it if values choose the places that it reads or writes of most
+    of its arguments, by their bytes: a table of which it reads some rows, or a cache that it adds to.
+    """
+    function = program["main"]
+    open_loops: list[Loop] = []
+    chosen: list[Var] = []
+
+    def note_place(tensor: Var, indices: Sequence[PrimExpr]) -> None:
+        if any(map(_loads, indices)):
+            chosen.append(tensor)
+
+    tvm_ffi.structural_walk(
+        function.body,
+        (
+            (tirx.For, lambda loop: open_loops.append(loop) if _loads(loop.min) or _loads(loop.extent) else None),
+            (tirx.While, open_loops.append),
+            (tirx.BufferStore, lambda store: note_place(store.buffer, store.indices)),
+            (tvm.ir.TensorLoad, lambda load: note_place(load.source, load.indices)),
+        ),
+    )
+    sizes = zip(function.params, map(_bytes, arguments(program)), strict=True)
+    partly = sum(size for item, size in sizes if any(item.same_as(tensor) for tensor in chosen))
+    return not open_loops and 2 * partly <= argument_bytes(program)
+
+
+def _loads(value: PrimExpr) -> bool:
+    """Whether an expression reads a tensor."""
+    loads: list[PrimExpr] = []
+    tvm_ffi.structural_walk(value, ((tvm.ir.TensorLoad, loads.append),))
+    return bool(loads)
 
 
 def program_hash(program: IRModule) -> str:

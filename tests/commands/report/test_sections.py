@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotune.commands.references import LanguageFacts
 from autotune.commands.report.facts import gather
 from autotune.commands.report.history import LatencyPoint
 from autotune.commands.report.sections import _mixed, sections
@@ -29,6 +30,20 @@ def test_of_a_model_that_a_command_scores_the_curve_has_the_scores() -> None:
     assert floats.says == "1 of 4 layers stay in float32: in int8, the score of --accuracy falls too far."
     assert precision.columns[-1] == "score of --accuracy"
     assert [row[-1] for row in precision.rows] == [0.5, 0.71]
+
+
+def test_of_a_language_model_perplexities_stand_beside_tokens_a_second(workspace: Workspace, tuned: JobPaths) -> None:
+    (job,) = gather(workspace, [tuned], 1_700_000_300.0).jobs
+    assert job.references is not None
+    facts = LanguageFacts(350.0, 3900.0, 2048, 24.78, 24.66)
+    (language,) = (
+        part
+        for part in sections(replace(job, references=replace(job.references, language=facts)))
+        if part.name == "language"
+    )
+    assert [row[1:] for row in language.rows] == [(24.78, 350.0, 3900.0), (24.66, None, None)]
+    assert "the perplexity of 2048 tokens of English is 24.78, and 24.66 with" in language.says
+    assert "perplexity" not in replace(facts, tokens=0, perplexity=None, in_float32=None).text()
 
 
 def test_the_latency_is_said_to_have_fallen_so_many_times(workspace: Workspace, tuned: JobPaths) -> None:

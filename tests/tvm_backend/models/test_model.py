@@ -12,7 +12,7 @@ from autotune.commands.submit.words import parse_inputs
 from autotune.errors import ModelError, OpenShapes
 from autotune.options import InputSpec
 from autotune.storage.formats import OpenBatch
-from autotune.tvm_backend.models.model import OpenInput, open_batches, sensible
+from autotune.tvm_backend.models.model import OpenInput, open_batches, resolve, sensible
 from autotune.tvm_backend.models.onnx.read import resolve_inputs
 
 PATH = Path("some model.onnx")
@@ -173,3 +173,22 @@ def test_the_size_that_an_exporter_wrote_is_advised(written, advised):
     with pytest.raises(OpenShapes) as caught:
         resolve_inputs(PATH, proto, {})
     assert caught.value.advised == (advised,)
+
+
+def test_a_dimension_that_is_called_a_sum_has_the_sum_of_the_sizes():
+    ids = OpenInput("input_ids", "int64", ("batch", "sequence"))
+    mask = OpenInput("attention_mask", "int64", ("batch", "past + sequence"))
+    past = OpenInput("past_key_values.0.key", "float32", ("batch", 4, "past", 16))
+    sizes = {"batch": 1, "sequence": 1, "past": 31}
+    shapes = [item.shape for item in resolve(PATH, [ids, mask, past], {}, sizes)]
+    assert shapes == [(1, 1), (1, 32), (1, 4, 31, 16)]
+    with pytest.raises(OpenShapes) as refused:
+        resolve(PATH, [mask, ids, past], {}, {"past": 31})
+    assert refused.value.advised[:2] == ("attention_mask=1x159", "input_ids=1x128")
+    with pytest.raises(OpenShapes) as refused:
+        resolve(PATH, [mask, ids, past], {}, {})
+    assert refused.value.advised == (
+        "attention_mask=1x256",
+        "input_ids=1x128",
+        "past_key_values.0.key=1x4x128x16",
+    )

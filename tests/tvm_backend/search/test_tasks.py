@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import tvm
-from tvm import tirx
+from tvm import te, tirx
 
 from autotune.errors import DamagedFile
 from autotune.storage.formats import TaskSpec
+from autotune.tvm_backend.operators.activations import Blocked, blocks_kernel
+from autotune.tvm_backend.operators.cached_attention import Attention, attend_kernel, keep_kernel
 from autotune.tvm_backend.search import tasks
 from autotune.tvm_backend.search.tasks import Task, program_hash, read_program, task_hash, unite, write_program
 from autotune.tvm_backend.vector_math import registry
@@ -16,8 +18,6 @@ from autotune.tvm_backend.vector_math import registry
 @pytest.fixture
 def exponential(as_program):
     """A program that computes exp."""
-    from tvm import te, tirx
-
     x = te.placeholder((8,), name="x")
     return as_program(x, te.compute((8,), lambda i: tirx.exp(x[i])))
 
@@ -25,8 +25,6 @@ def exponential(as_program):
 @pytest.fixture
 def successor(as_program):
     """A program that adds one."""
-    from tvm import te
-
     x = te.placeholder((8,), name="x")
     return as_program(x, te.compute((8,), lambda i: x[i] + 1))
 
@@ -81,3 +79,20 @@ def test_a_program_over_vectors_that_tvm_cannot_count_has_no_known_arithmetic():
     store = tirx.BufferStore(result, tirx.BufferLoad(data, [vector]) + tirx.Broadcast(tirx.const(1.0), size), [vector])
     program = tvm.IRModule({"main": tirx.PrimFunc([data, result], store)})
     assert tasks.gflop(program) == 0.0
+
+
+def test_work_is_fixed_unless_values_say_where_loops_end_or_which_part_of_a_large_argument_is_used():
+    table, ids = te.placeholder((1000, 8), name="table"), te.placeholder((4,), "int32", name="ids")
+    picked = te.compute((4, 8), lambda i, j: table[ids[i], j])
+    few, many = te.placeholder((256,), name="few"), te.placeholder((1000,), "int32", name="many")
+    looked_up = te.compute((1000,), lambda i: few[many[i]])
+    attention = Attention(4, 1, 2, 1, 16, 64, 0, False, False, False, 1e-5, True, "float32")
+    assert not is_fixed(te.create_prim_func([table, ids, picked]))
+    assert is_fixed(te.create_prim_func([few, many, looked_up]))
+    assert not is_fixed(attend_kernel(attention)), "how many tokens it looks at is a value"
+    assert not is_fixed(keep_kernel(attention)), "it writes four tokens of a cache for 64"
+    assert is_fixed(blocks_kernel(Blocked(4, 64, 32, in_bytes=True)))
+
+
+def is_fixed(function):
+    return tasks.has_fixed_work(tasks.as_program(function))

@@ -42,17 +42,19 @@ class KernelLimits:
         """Return the part of the report that is about kernels.
 
         `least_us` is what the machine's limits allow, and `bound` which of them it is: `arithmetic` or `bandwidth`.
+        The work of a kernel that depends on the values it is given is None, and so is its limit.
         """
-        kernels = []
-        for kernel in times:
-            joined = self.work.get(kernel.name, (KernelWork(None, 0.0, 0),))
-            streamed = sum(work.streamed(self.cache_bytes) for work in joined)
-            work = joined[0] if len(joined) == 1 else _together(joined)
-            shown = asdict(work)
-            del shown["constants"]
-            least = self._least(work, streamed, kernel.calls)
-            kernels.append({**asdict(kernel), **shown, "streamed": streamed, **least})
-        return kernels
+        return [{**asdict(kernel), **self._work_of(kernel)} for kernel in times]
+
+    def _work_of(self, kernel: KernelTime) -> dict[str, Any]:
+        joined = self.work.get(kernel.name, (KernelWork(None, 0.0, 0),))
+        work = joined[0] if len(joined) == 1 else _together(joined)
+        told = {"task": work.task, "rate": work.rate}
+        if not work.fixed:
+            return {**told, **dict.fromkeys(("gflop", "bytes", "streamed", "least_us", "bound"))}
+        streamed = sum(item.streamed(self.cache_bytes) for item in joined)
+        least = self._least(work, streamed, kernel.calls)
+        return {**told, "gflop": work.gflop, "bytes": work.bytes, "streamed": streamed, **least}
 
     def _least(self, work: KernelWork, streamed: int, calls: int) -> dict[str, Any]:
         if self.limits is None:
@@ -182,7 +184,9 @@ def _together(work: Sequence[KernelWork]) -> KernelWork:
     operations = sum(item.gflop for item in work)
     in_float32 = sum(item.gflop / item.rate for item in work)
     rate = operations / in_float32 if in_float32 else 1.0
-    return KernelWork(None, operations, sum(item.bytes for item in work), rate, sum(item.constants for item in work))
+    moved = sum(item.bytes for item in work)
+    constants = sum(item.constants for item in work)
+    return KernelWork(None, operations, moved, rate, constants, all(item.fixed for item in work))
 
 
 def slower(

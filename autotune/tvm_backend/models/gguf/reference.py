@@ -6,7 +6,7 @@ has an element of 16 tokens, and values as (layer, head, token, element).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from autotune.tvm_backend.models.gguf.network import DecoderFile, DecoderLayer, 
 
 Floats = npt.NDArray[np.float32]
 LANES = 16  # tokens of a chunk of keys
+_AT_A_TIME = 128  # tokens whose logits are all wanted
 _MAX_KEPT = 2 << 30  # bytes of weights that are kept in float32
 _HIDDEN = np.float32(-np.inf)
 
@@ -44,15 +45,28 @@ class DecoderReference:
             keys, values: The cache. It is changed.
             last: Which token the logits are for. Those after it are not kept.
         """
-        network = self._network
         used = ids[: last + 1] if last >= 0 else ids
-        x = self._rows(network.embedding, used)
+        return self._classified(self._read(used, past, keys, values)[-1:])
+
+    def every_logits(self, ids: Sequence[int]) -> Iterator[Floats]:
+        """Yield the logits after each of the tokens that a text begins with, (up to 128, vocabulary) at a time."""
+        keys, values = empty_cache(self._network.sizes, -(-len(ids) // LANES) * LANES)
+        for past in range(0, len(ids), _AT_A_TIME):
+            some = np.asarray(ids[past : past + _AT_A_TIME], np.int64)
+            yield self._classified(self._read(some, past, keys, values))
+
+    def _read(self, ids: npt.NDArray[np.integer], past: int, keys: Floats, values: Floats) -> Floats:
+        """What the last layer makes of some tokens, (tokens, width); keys and values are written into the cache."""
+        network = self._network
+        x = self._rows(network.embedding, ids)
         if network.architecture.scaled:
             x = x * np.float32(np.sqrt(network.sizes.width))
         for index, layer in enumerate(network.layers):
             x = self._layer(index, layer, x, past, keys[index], values[index])
-        x = self._norm(x[-1:], network.last_norm)
-        return np.asarray(x @ self._floats(network.classifier).T)
+        return x
+
+    def _classified(self, x: Floats) -> Floats:
+        return self._product(self._norm(x, self._network.last_norm), self._network.classifier)
 
     def outputs(self, arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Return the outputs of a graph for its inputs. The cache among these stays as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.tvm_backend.models.gguf.file import GgufFile
@@ -13,6 +14,7 @@ _KEYS = "tokenizer.ggml."
 _CONTROL = 3  # the type of a token that stands for no text
 _DEFINED = 4  # one that is found in a text before it is cut
 _ENDS = ("eos_token_id", "eot_token_id")
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # what `use_regex` means
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -37,6 +39,39 @@ _CUTS: Mapping[str, Sequence[dict[str, Any]]] = {
 }
 
 
+@dataclass(frozen=True)
+class BytePairs:
+    """A tokenizer that joins byte pairs.
+
+    Attributes:
+        tokens: Each with its bytes written as letters.
+        merges: The pairs that are joined, the first of them first, with a space between the two.
+        cuts: How a text is cut before, as the package `tokenizers` writes it.
+    """
+
+    tokens: list[str]
+    merges: list[str]
+    cuts: Sequence[dict[str, Any]]
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of the pieces of a text without digits."""
+        patterns = [cut["pattern"]["Regex"] for cut in self.cuts if cut["type"] == "Split"]
+        return patterns[0] if patterns else GPT2
+
+
+def byte_pairs(file: GgufFile) -> BytePairs | None:
+    """Return the tokenizer of a file; None where it is of a kind that is not known."""
+    cuts = _CUTS.get(str(file.values.get(_KEYS + "pre", "default")))
+    tokens, merges = (file.values.get(_KEYS + key) for key in ("tokens", "merges"))
+    if file.values.get(_KEYS + "model") != "gpt2" or cuts is None:
+        return None
+    if not isinstance(tokens, list) or not isinstance(merges, list):
+        return None
+    words, pairs = ([item for item in items if isinstance(item, str)] for items in (tokens, merges))
+    return BytePairs(words, pairs, cuts) if len(words) == len(tokens) and len(pairs) == len(merges) else None
+
+
 def end_tokens(network: DecoderFile) -> tuple[int, ...]:
     """Return the tokens that end a text. What is no token of the decoder is none of them."""
     values = [network.file.values.get(_KEYS + key) for key in _ENDS]
@@ -46,14 +81,11 @@ def end_tokens(network: DecoderFile) -> tuple[int, ...]:
 
 def tokenizer_json(file: GgufFile) -> str | None:
     """Return the content of `tokenizer.json`; None where the tokenizer is of a kind that is not known."""
-    cuts = _CUTS.get(str(file.values.get(_KEYS + "pre", "default")))
-    tokens, kinds, merges = (file.values.get(_KEYS + key) for key in ("tokens", "token_type", "merges"))
-    if file.values.get(_KEYS + "model") != "gpt2" or cuts is None:
+    pairs = byte_pairs(file)
+    if pairs is None:
         return None
-    if not isinstance(tokens, list) or not isinstance(merges, list):
-        return None
-    if not all(isinstance(item, str) for item in (*tokens, *merges)):
-        return None
+    tokens = pairs.tokens
+    kinds = file.values.get(_KEYS + "token_type")
     types = kinds if isinstance(kinds, list) and len(kinds) == len(tokens) else [1] * len(tokens)
     added = [
         {"id": number, "content": token, "special": kind == _CONTROL, **_AS_IT_IS}
@@ -61,9 +93,9 @@ def tokenizer_json(file: GgufFile) -> str | None:
         if kind in (_CONTROL, _DEFINED)
     ]
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": pairs.merges}
     decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-    before = {"type": "Sequence", "pretokenizers": list(cuts)}
+    before = {"type": "Sequence", "pretokenizers": list(pairs.cuts)}
     content = {"version": "1.0", "added_tokens": added, "pre_tokenizer": before, "decoder": decoder, "model": model}
     return json.dumps(content, ensure_ascii=False)
 

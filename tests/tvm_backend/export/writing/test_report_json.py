@@ -40,6 +40,13 @@ class TestWhatAKernelTakesAtLeast:
         (item,) = KernelLimits({}, None).kernels([KernelTime("conv", 1, 9.0)])
         assert (item["least_us"], item["bound"]) == (None, None)
 
+    def test_is_not_known_of_work_that_depends_on_values(self):
+        work = {"attend": (KernelWork(None, gflop=9e9, bytes=10**9, fixed=False),)}
+        (item,) = KernelLimits(work, Roofline(gflops=100.0, gb_per_s=10.0)).kernels([KernelTime("attend", 1, 9.0)])
+        told = {name: item[name] for name in ("gflop", "bytes", "streamed", "least_us", "bound")}
+        assert told == dict.fromkeys(told)
+        assert (item["name"], item["us"]) == ("attend", 9.0)
+
     def test_counts_constants_and_activations_that_no_cache_holds(self, dense, target):
         constant, activations = 4 * 64 * 32, 4 * 8 * (64 + 32)
         (work,) = kernel_work(dense, {}, target)["dense"]
