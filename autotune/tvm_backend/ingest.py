@@ -28,7 +28,7 @@ def run(request: ImportRequest, progress: StepReporter) -> ImportAnswer:
         answer = import_submitted(request, progress)
         if request.folder is None:
             return answer
-        from autotune.tvm_backend.export.timing.verdict import judged
+        from autotune.tvm_backend.export.verification.foreseen import judged
 
         progress("measuring how far its own runtime is from itself")
         return judged(JobPaths(Path(request.folder)), request, answer)

@@ -40,8 +40,8 @@ from exports import Export
 
 from autotune.errors import AutotuneError
 from autotune.options import Precision
-from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.verification import accuracy
 from autotune.tvm_backend.export.writing.files import REPORT
 
 _DEFAULT = "openvino_default"

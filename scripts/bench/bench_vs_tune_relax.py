@@ -224,7 +224,7 @@ def compare_latency(options: argparse.Namespace) -> dict[str, Any]:
     from autotune.tvm_backend.export import runners
     from autotune.tvm_backend.export.compilation import compile_untuned
     from autotune.tvm_backend.export.drawn_inputs import draw
-    from autotune.tvm_backend.export.timing import accuracy
+    from autotune.tvm_backend.export.verification import accuracy
     from autotune.tvm_backend.models.onnx.read import read_model
 
     folder = Path(options.folder)

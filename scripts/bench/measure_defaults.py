@@ -130,7 +130,7 @@ def check(ours: Any, theirs: list[Any]) -> None:
         ValueError: They do not.
     """
     from autotune.tvm_backend.export.host_tensors import host_arrays
-    from autotune.tvm_backend.export.timing.accuracy import largest_error
+    from autotune.tvm_backend.export.verification.accuracy import largest_error
 
     error = largest_error(host_arrays(ours), theirs)
     if not error <= MAX_ERROR:

@@ -36,9 +36,10 @@ from autotune.errors import AutotuneError
 from autotune.machine import gpus
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
-from autotune.tvm_backend.export.timing import accuracy, timed_process
+from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.comparison import alternating
 from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
+from autotune.tvm_backend.export.verification import accuracy
 
 OURS = "ours"
 TITLES = {

@@ -25,7 +25,7 @@ from autotune.errors import one_line
 from autotune.storage.formats import INPUTS_VERSION, Entry
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.submitted import OnnxModel
-from autotune.tvm_backend.export.timing.own_error import own_error
+from autotune.tvm_backend.export.verification.own_error import own_error
 from autotune.tvm_backend.models.onnx.read import freeze, parse_file, resolve_inputs
 
 _NEAR = 0.01

@@ -39,8 +39,9 @@ from autotune.tvm_backend.export.progress import (
 )
 from autotune.tvm_backend.export.ready_library import ModelFacts, ReadyLibrary
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
-from autotune.tvm_backend.export.timing import float_reference, perplexity, retiming, verified_choices, whole_model
+from autotune.tvm_backend.export.timing import retiming, whole_model
 from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
+from autotune.tvm_backend.export.verification import float_reference, perplexity, verified_choices
 from autotune.tvm_backend.export.writing.files import SOURCE
 from autotune.tvm_backend.export.writing.output_folder import lock_of, write
 from autotune.tvm_backend.export.writing.report_json import (

@@ -15,7 +15,7 @@ from autotune.errors import BadInput, VerificationError
 from autotune.options import InputSpec
 from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.inputs import check_reference, files_of_entries, load
-from autotune.tvm_backend.export.timing.accuracy import largest_error
+from autotune.tvm_backend.export.verification.accuracy import largest_error
 from autotune.tvm_backend.models.hints import onnx_hints
 
 IDS = InputSpec("ids", (4, 64), "int64")

@@ -1,1 +1,1 @@
-"""Verify a whole model, and time it and its kernels beside other runtimes."""
+"""Time a whole model, and its kernels, beside other runtimes."""

@@ -16,11 +16,11 @@ from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.inputs import VerificationInputs
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob
-from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing.board_comparison import BoardComparison
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime
-from autotune.tvm_backend.export.timing.own_error import own_error
+from autotune.tvm_backend.export.verification import accuracy
+from autotune.tvm_backend.export.verification.own_error import own_error
 
 # Keys of latencies in the report.
 TUNED = "tuned_ms"

@@ -13,9 +13,9 @@ from autotune.errors import WorkerError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.drawn_inputs import draw
-from autotune.tvm_backend.export.timing import accuracy
 from autotune.tvm_backend.export.timing import comparison as room
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
+from autotune.tvm_backend.export.verification import accuracy
 from autotune.tvm_backend.kernels.shared_library import link_shared
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model

@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.options import InputSpec
 from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.submitted import OnnxModel
-from autotune.tvm_backend.export.timing import verdict
 
 COUNT = 32
 
@@ -45,7 +44,7 @@ def otherwise(tmp_path: Path) -> Any:
         paths: Any = SimpleNamespace(model=tmp_path / "model.onnx", rewritten_model=lambda _: tmp_path / "none")
         entry = Entry("main", (InputSpec("x", (4, COUNT), "float32"),), ())
         arrays = [np.random.default_rng(1).standard_normal((4, COUNT)).astype(np.float32)]
-        return verdict._otherwise(OnnxModel(paths, 0, entry, {}), arrays, 1)
+        return foreseen._otherwise(OnnxModel(paths, 0, entry, {}), arrays, 1)
 
     return decided
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autotune.tvm_backend.export.inputs import VerificationInputs
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import Submitted
-from autotune.tvm_backend.export.timing.accuracy import largest_error
+from autotune.tvm_backend.export.verification.accuracy import largest_error
 
 _MOVES = 8  # how often the inputs are moved
 _MAX_ERROR = 1.0  # that is told: a model whose outputs are infinite now and then is infinitely far from itself

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.tvm_backend.export.runners import Arrays, onnx_session
-from autotune.tvm_backend.export.timing.float_reference import judge
+from autotune.tvm_backend.export.verification.float_reference import judge
 from autotune.tvm_backend.models.onnx.in_floats import in_floats
 
 WIDTH = 64

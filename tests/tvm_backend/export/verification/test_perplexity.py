@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.export.timing import perplexity
+from autotune.tvm_backend.export.verification import perplexity
 
 IDS = [3, 1, 4, 1, 5]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.tvm_backend.export.inputs import VerificationInputs
-from autotune.tvm_backend.export.timing.own_error import own_error
+from autotune.tvm_backend.export.verification.own_error import own_error
 
 X = np.linspace(1, 2, 33, dtype=np.float32)
 

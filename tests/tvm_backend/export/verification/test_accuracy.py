@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import VerificationError
-from autotune.tvm_backend.export.timing.accuracy import check, largest_error
+from autotune.tvm_backend.export.verification.accuracy import check, largest_error
 
 INF = np.inf
 NAN = np.nan

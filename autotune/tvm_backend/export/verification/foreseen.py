@@ -13,8 +13,8 @@ from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.inputs import SEED
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import OnnxModel, Submitted, models_of
-from autotune.tvm_backend.export.timing import float_reference, verified_choices
-from autotune.tvm_backend.export.timing.own_error import own_error
+from autotune.tvm_backend.export.verification import float_reference, verified_choices
+from autotune.tvm_backend.export.verification.own_error import own_error
 
 _LONG_S = 3.0  # after which a submission moves the inputs no more
 
