@@ -111,12 +111,19 @@ def op_name(expr: Expr) -> str:
     return str(expr.op.name) if isinstance(expr.op, tvm.ir.Op) else ""
 
 
-def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str = "HW") -> bool:
+def called_program(expr: Expr) -> str:
+    """Return the name of the tensor program that an expression calls; an empty string if it calls none."""
+    called = getattr(expr, "op", None)
+    return str(called.name_hint) if isinstance(called, tvm.ir.GlobalVar) else ""
+
+
+def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str = "HW", channels: str = "OI") -> bool:
     """Return whether a value is a floating-point convolution with constant weights and static shapes.
 
     Args:
         operator: The convolution that it has to be.
         image: The axes of its layouts that follow batch and channels: NCHW, with weights in OIHW.
+        channels: The axes of the layout of its weights before those.
     """
     if op_name(value) != operator or not is_tensor_constant(value.args[1]):
         return False
@@ -124,7 +131,7 @@ def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     dtypes = {float_dtype(item) for item in (*value.args, value)}
     typed = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
-    return typed and layouts == (f"NC{image}", f"OI{image}", f"NC{image}")
+    return typed and layouts == (f"NC{image}", f"{channels}{image}", f"NC{image}")
 
 
 def variables(expr: Expr) -> Iterator[Expr]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -47,3 +48,9 @@ def test_what_loads_a_library_loads_no_queue() -> None:
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     queue = ("autotune.commands", "autotune.daemon", "autotune.stages", "autotune.storage.formats")
     assert [name for name in modules if name.startswith(queue)] == []
+
+
+def test_load_has_the_defaults_of_the_methods_that_it_stands_for() -> None:
+    parameters = [inspect.signature(method).parameters for method in (autotune.load, autotune.Exported.load)]
+    defaults = [{name: of[name].default for name in ("threads", "check_weights")} for of in parameters]
+    assert defaults[0] == defaults[1] == {"threads": 0, "check_weights": False}

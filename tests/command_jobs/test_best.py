@@ -12,8 +12,8 @@ import tomli
 
 from autotune.command_jobs import best
 from autotune.command_jobs.combinations import Combinations
-from autotune.command_jobs.definition import Build, Definition, Measure, Values
-from autotune.errors import BadState
+from autotune.command_jobs.definition import Build, Definition, File, Measure, Values
+from autotune.errors import BadState, DiskProblem
 from autotune.metric import Metric
 from autotune.storage import formats
 from autotune.storage.atomic import read_json
@@ -94,3 +94,10 @@ def test_what_an_earlier_version_exported_is_replaced_by_what_it_can_read(export
     export(definition, {"a": "1"})
     assert subprocess.check_output([out / "measure.sh"]) == b"1\n"
     assert read_json(out / "best.json", "autotune-best", 1)["values"] == {"a": "1"}
+
+
+def test_a_file_that_cannot_be_copied_is_a_problem_of_the_disk(export: Any) -> None:
+    lost = {"kernel.cu": File(6, 0, "")}
+    definition = Definition(parameters={"a": ("1",)}, measure=Measure("echo {a}", shell=True), files=lost)
+    with pytest.raises(DiskProblem, match=r"kernel\.cu"):
+        export(definition, {"a": "1"})

@@ -53,15 +53,19 @@ def waits(user: User) -> list[str]:
     return [event.reason.kind for event in read_journal(paths.journal) if isinstance(event, WaitStarted)]
 
 
-def test_boards_that_die_or_hang_cost_no_trial(owner: User, lab: Lab, models: Path, tmp_path: Path) -> None:
-    servers = [lab.start_server(supervised=supervised) for supervised in (False, False, True)]
-    lab.await_boards(3)
+@pytest.mark.parametrize("hangs", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_boards_that_die_or_hang_cost_no_trial(
+    owner: User, lab: Lab, models: Path, tmp_path: Path, hangs: bool
+) -> None:
+    servers = [lab.start_server(supervised=supervised) for supervised in (False, True, *[False] * hangs)]
     owner.ok("submit", models / "mlp.onnx", "--target", "phone", "--trials", TRIALS, "--trials-per-round", 2)
+    lab.await_boards(len(servers))
     daemon = owner.start("daemon", "run", "--drain")
     until(lambda: len(records(owner)) >= 2)
-    lab.await_boards(3)  # one that stops before it is free again is offered to nobody, and in nobody's way
-    lab.stop(servers[1])
-    until(lambda: len(records(owner)) >= 4)
+    if hangs:
+        lab.await_boards(3)  # one that stops before it is free again is offered to nobody, and in nobody's way
+        lab.stop(servers[2])
+        until(lambda: len(records(owner)) >= 4)
     lab.kill(servers[0])
     _, log = daemon.communicate(timeout=120)
     assert daemon.returncode == 0, log
@@ -69,7 +73,7 @@ def test_boards_that_die_or_hang_cost_no_trial(owner: User, lab: Lab, models: Pa
     assert (job["state"], job["trials_done"]) == ("done", TRIALS)
     assert [record["failure"] for record in records(owner) if record["failure"]] == []
     assert max(owner.trials().values()) == 1
-    assert failures(owner), "the board that hangs was in nobody's way"
+    assert failures(owner) or not hangs, "the board that hangs was in nobody's way"
     _check_export(owner, lab, tmp_path / "lib")
 
 

@@ -57,10 +57,6 @@ def states(user: User) -> dict[int, tuple[str, int]]:
     return {job["id"]: (job["state"], job["trials_done"]) for job in user.status()}
 
 
-def journals(workspace: Workspace) -> str:
-    return "".join(paths.journal.read_text() for paths in workspace.job_list() if paths.journal.exists())
-
-
 def test_damaged_jobs_keep_nobody_from_ending_and_go_on_when_they_are_mended(
     user: User, workspace: Workspace, queue: Callable[[int], list[JobPaths]]
 ) -> None:

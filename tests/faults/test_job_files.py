@@ -24,6 +24,7 @@ REFUSED = (
     ("EACCES open", "stages"),
     ("EROFS mkdir", "artifacts"),
 )
+LATER = "later 10\n"  # what cannot be used is tried again after ten seconds
 
 
 def test_jobs_of_which_a_file_is_refused_wait_and_go_on_and_another_ends(scene: Scene) -> None:
@@ -36,14 +37,14 @@ def test_jobs_of_which_a_file_is_refused_wait_and_go_on_and_another_ends(scene: 
     scene.until(lambda: scene.states()[len(REFUSED) + 1][0] == "done")
     scene.until(lambda: all(str(path) in scene.said for path in paths.values()))
     assert [trials for _, trials in scene.states().values()] == [0] * len(REFUSED) + [TRIALS]
-    scene.faults.unlink()
+    scene.faults.write_text(LATER)
     scene.until(lambda: {state for state, _ in scene.states().values()} == {"done"})
     daemon.terminate()
     assert daemon.wait(30) == 143
     scene.ends_well(scene.daemon(), len(REFUSED) + 1)
 
 
-@pytest.mark.slow  # what cannot be used is tried again after ten seconds
+@pytest.mark.slow  # a variant of the test above
 def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
     job, _ = scene.jobs(2)
     daemon = scene.daemon("daemon", "run")
@@ -56,6 +57,7 @@ def test_a_control_file_that_links_to_itself(scene: Scene) -> None:
     scene.until(lambda: scene.states()[2][0] == "done")
     job.control.unlink()
     job.control.write_bytes(saved)
+    scene.faults.write_text(LATER)
     scene.until(lambda: scene.states()[1][0] == "done")
     daemon.terminate()
     assert daemon.wait(30) == 143
@@ -93,6 +95,7 @@ def test_specs_that_are_spoilt_while_their_jobs_run(scene: Scene) -> None:
     for job, content in zip(jobs, saved, strict=True):
         shutil.rmtree(job.spec) if job.spec.is_dir() else job.spec.unlink()
         job.spec.write_bytes(content)
+    scene.faults.write_text(LATER)
     assert daemon.wait(90) in (0, 1), scene.said
     failed = [id for id, (state, _) in scene.states().items() if state == "failed"]
     scene.user.ok("retry", *failed) if failed else None

@@ -73,8 +73,9 @@ def test_a_job_submitted_hours_later_comes_after() -> None:
     assert forecast("predictive", job(1), job(2, 16, submitted_at=9e4)) == {1: 32.0, 2: 40.0}
 
 
-def test_what_has_run_for_a_while_is_done_by_as_much() -> None:
-    stage = RunningView(StageId(1, 0, 0), "search", (0,), 16, "", 10.0)
+@pytest.mark.parametrize(("kind", "count"), [("search", 16), ("build", 0)])
+def test_what_has_run_for_a_while_is_done_by_as_much(kind: Kind, count: int) -> None:
+    stage = RunningView(StageId(1, 0, 0), kind, (0,), count, "", 10.0)
     before, after = (forecast("interleave", job(1), now=now, running=(stage,))[1] for now in (10.0, 13.0))
     assert before - after == 1.5
 

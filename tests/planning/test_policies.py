@@ -11,6 +11,8 @@ from autotune import config
 from autotune.errors import ConfigError
 from autotune.planning import policies
 from autotune.planning.planner import plan
+from autotune.planning.policies import predictive
+from autotune.planning.queues import DeviceQueues
 from autotune.planning.view import JobView, Kind, MachineResources, RunningView, StageId, StagePlan, StageView, TaskView
 
 FOUR = MachineResources((0, 1, 2, 3), ("cpu", "cuda:0", "cuda:1"))
@@ -109,6 +111,12 @@ class TestPredictive:
     def test_a_job_that_starves_goes_first(self) -> None:
         jobs = [job(1, *["build"] * 9, served_at=1e6), job(2, "search", submitted_at=100.0)]
         assert (2, 0, "search") in started(planned("predictive", *jobs, now=1e6))
+
+    @pytest.mark.parametrize(("devices", "left_ms"), [(0, 600), (1, 600), (2, 300)])
+    def test_devices_share_the_work_that_is_left_for_them(self, devices: int, left_ms: float) -> None:
+        totals = DeviceQueues("cuda", devices, 1, lambda _: False)
+        totals.device_ms = 600
+        assert predictive._device_left_ms(totals) == left_ms
 
     def test_no_stage_starts_that_would_not_end_in_time(self) -> None:
         policy = policies.get("predictive")

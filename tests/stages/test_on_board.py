@@ -89,24 +89,16 @@ def test_candidates_are_timed_and_checked(job: Job) -> None:
     assert job.lab.loaded() == ["wrong.so", "good.so"]
 
 
-@pytest.mark.slow
-def test_a_candidate_that_always_hangs_is_to_blame(job: Job) -> None:
-    job.lab.start_server()
-    job.put("hang", "good")
-    answer = job.run()
-    trials = job.trials()
-    assert {name: failure(trial) for name, trial in trials.items()} == {"hang": "timeout", "good": "ok"}
-    assert trials["hang"].failure and "3 sessions on boards failed at it" in trials["hang"].failure.reason
-    assert len(answer["sessions_failed"]) == 3
-
-
-def test_a_candidate_that_crashes_its_server_is_to_blame_after_three_servers(job: Job) -> None:
+@pytest.mark.parametrize(
+    ("bad", "kind"), [("segfault", "error"), pytest.param("hang", "timeout", marks=pytest.mark.slow)]
+)
+def test_a_candidate_is_to_blame_after_three_sessions(job: Job, bad: str, kind: str) -> None:
     job.lab.start_server(supervised=True)
-    job.put("segfault", "good")
+    job.put(bad, "good")
     answer = job.run()
     trials = job.trials()
-    assert {name: failure(trial) for name, trial in trials.items()} == {"segfault": "error", "good": "ok"}
-    assert trials["segfault"].failure and "3 sessions on boards failed at it" in trials["segfault"].failure.reason
+    assert {name: failure(trial) for name, trial in trials.items()} == {bad: kind, "good": "ok"}
+    assert trials[bad].failure and "3 sessions on boards failed at it" in trials[bad].failure.reason
     assert len(answer["sessions_failed"]) == 3 and answer["measured"] == answer["failed"] == 1
 
 

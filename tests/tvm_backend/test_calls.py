@@ -76,10 +76,6 @@ def test_a_schedule_that_brings_a_call_is_refused_and_the_call_is_named(doubled:
         check_calls(calling, doubled, NO_TRACE)
 
 
-def test_a_program_that_calls_by_itself_may_go_on_to(calling: Any) -> None:
-    check_calls(calling, calling, NO_TRACE)
-
-
 def test_sorting_calls_the_runtime_as_it_did_before() -> None:
     data = te.placeholder((4, 16), name="data")
     module = program(topi.argsort(data), data)

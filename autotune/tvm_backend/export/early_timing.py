@@ -19,7 +19,7 @@ from autotune.tvm_backend.export.model_facts import facts_of
 from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison
-from autotune.tvm_backend.export.timing.whole_model import TUNED
+from autotune.tvm_backend.export.timing.whole_model import TUNED, library_runtime
 
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
 
@@ -100,7 +100,7 @@ def _time_entry(
 ) -> EntryTimes:
     arrays = inputs.verification_inputs(model, entry.inputs, None, inputs.SEED).arrays
     device = kind_of(spec).runtime
-    runtimes = {TUNED: Runtime("library", library, device, function=entry.name, kept=model.kept)}
+    runtimes = {TUNED: library_runtime(library, device, entry, model)}
     if timing.reference and device == "cpu" and model.is_usual:
         runtimes[model.runtime] = Runtime(model.runtime, model.file, values=spec.values)
     with RuntimeComparison(runtimes, entry.inputs, arrays, timing.threads) as comparison:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.expressions import op_name
+from autotune.tvm_backend.expressions import called_program, op_name
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.graph.run_order import BESIDE
 from autotune.tvm_backend.search.tasks import as_program, gflop, moving_us
@@ -78,7 +78,7 @@ def join_kernels(mod: IRModule, groups: Groups, target: Target) -> IRModule:
 def _without_unused(mod: IRModule) -> IRModule:
     """Return a module without tensor programs that nothing calls."""
     used = [function for function in mod.functions.values() if isinstance(function, relax.Function)]
-    called = {_callee(value) for function in used for value in _values(function)}
+    called = {called_program(value) for function in used for value in _values(function)}
     kept = {
         name: function
         for name, function in mod.functions.items()
@@ -89,11 +89,6 @@ def _without_unused(mod: IRModule) -> IRModule:
 
 def _values(function: Function) -> Iterator[Expr]:
     return (binding.value for block in function.body.blocks for binding in block.bindings)
-
-
-def _callee(value: Expr) -> str:
-    called = getattr(value, "op", None)
-    return str(called.name_hint) if isinstance(called, tvm.ir.GlobalVar) else ""
 
 
 class _Joiner:
@@ -111,8 +106,8 @@ class _Joiner:
     def run(self, function: Function, groups: Sequence[Sequence[tuple[str, int]]]) -> Function:
         """Return a function with joined calls, each in the place of the last one of its group."""
         bindings = [binding for block in function.body.blocks for binding in block.bindings]
-        kernels = [number for number, binding in enumerate(bindings) if _callee(binding.value)]
-        names = _numbered(_callee(bindings[number].value) for number in kernels)
+        kernels = [number for number, binding in enumerate(bindings) if called_program(binding.value)]
+        names = _numbered(called_program(bindings[number].value) for number in kernels)
         place = dict(zip(names, kernels, strict=True))
         calls = dict[int, Binding]()
         gone = set[int]()
@@ -127,7 +122,7 @@ class _Joiner:
 
     def _joined(self, calls: Sequence[Expr]) -> Expr:
         programs = [self._mod[call.op] for call in calls]
-        names = list(map(_callee, calls))
+        names = list(map(called_program, calls))
         program = joined(names, programs, list(map(_work_us, programs)), self._threads)
         name = self.builder.add_func(program, joined_name(names))
         arguments = [argument for call in calls for argument in call.args]

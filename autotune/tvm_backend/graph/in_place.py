@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx, topi
 
-from autotune.tvm_backend.expressions import op_name, static_shape, variables
+from autotune.tvm_backend.expressions import called_program, op_name, static_shape, variables
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean, with_blocks
 from autotune.tvm_backend.programs import OPAQUE, runtime_functions
 from autotune.tvm_backend.types import Buffer, Call, Expr, Function, GlobalVar, IRModule, PrimFunc, Var
@@ -206,7 +206,7 @@ class _Calls:
         """Return the function without the kernels of concatenations."""
         for var in list(self._order):
             value = self._value(var)
-            if _program(value).startswith(TOGETHER) and self._share(value):
+            if called_program(value).startswith(TOGETHER) and self._share(value):
                 self._order.remove(var)
             elif isinstance(value, relax.Call) and not isinstance(value.op, tvm.ir.Op) and not self._is_kernel(value):
                 self._copy_parts(var, value)
@@ -214,7 +214,7 @@ class _Calls:
 
     def _is_kernel(self, value: Expr) -> bool:
         """Return whether a value calls a tensor program that is compiled. Functions of the runtime ignore offsets."""
-        return bool(_program(value)) and not runtime_functions(self._mod[value.op])
+        return bool(called_program(value)) and not runtime_functions(self._mod[value.op])
 
     def _share(self, call: Call) -> bool:
         """Make the parts of a concatenation views of its result, which is then allocated before them."""
@@ -247,16 +247,10 @@ class _Calls:
     def add_offsets(self, programs: dict[GlobalVar, set[int]]) -> None:
         """Add to `programs`, by their names, the positions of the parameters that may be part of a tensor."""
         for value in map(self._value, self._order):
-            if _program(value):
+            if called_program(value):
                 roots = enumerate(map(self._root, value.args))
                 positions = {position for position, root in roots if op_name(self._value(root)) == _VIEW}
                 programs.setdefault(value.op, set()).update(positions)
-
-
-def _program(value: Expr) -> str:
-    """Return the name of the tensor program that a value calls; an empty string if it calls none."""
-    called = getattr(value, "op", None)
-    return str(called.name_hint) if isinstance(called, tvm.ir.GlobalVar) else ""
 
 
 def _same_elements(value: Expr) -> bool:

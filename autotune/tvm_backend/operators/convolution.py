@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import te, tirx, topi
 
-from autotune.tvm_backend.expressions import constant_of, float_dtype, is_tensor_constant, op_name, static_shape
+from autotune.tvm_backend.expressions import constant_of, is_tensor_constant, plain_convolution, static_shape
 from autotune.tvm_backend.types import Call, Expr, PrimExpr, TensorExpr
 
 Array = npt.NDArray[Any]
@@ -250,17 +250,14 @@ def has_disjoint_windows(value: Expr) -> bool:
     as large as the kernel, every output element depends on one pixel of the input, and the sum over its channels is all
     there is to compute.
     """
-    if op_name(value) != "relax.nn.conv2d_transpose" or not is_tensor_constant(value.args[1]):
+    if not plain_convolution(value, "relax.nn.conv2d_transpose", channels="IO"):
         return False
     attrs = value.attrs
     kernel = static_shape(value.args[1])[2:]
-    layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
-    dtypes = {float_dtype(item) for item in (*value.args, value)}
-    typed = len(dtypes) == 1 and None not in dtypes and all(map(static_shape, (*value.args, value)))
     padded = any(map(int, (*attrs.padding, *attrs.output_padding)))
     whole = all(int(item) == 1 for item in (*attrs.dilation, attrs.groups))
     strides = tuple(int(item) for item in attrs.strides)
-    return typed and layouts == ("NCHW", "IOHW", "NCHW") and strides == kernel and whole and not padded
+    return strides == kernel and whole and not padded
 
 
 def te_conv_transpose(data: TensorExpr, kernel: TensorExpr) -> TensorExpr:

@@ -6,6 +6,7 @@ that starts no more processes, a clock that is set back. Each line of the file i
     EIO write,open /path        these calls fail for paths that begin so
     EAGAIN fork,spawn           no process can be started
     clock -3600                 the wall clock is so many seconds ahead
+    later 10                    so many seconds have passed: what is tried again after a while is tried now
 
 The calls are write, open, read (an open to read only), mkdir, rename, scandir, stat, fork and spawn.
 """
@@ -22,6 +23,7 @@ _write = os.write
 _stat = os.stat
 _close = os.close
 _time = time.time
+_monotonic = time.monotonic
 _EVENTS = {
     "os.mkdir": "mkdir",
     "os.rename": "rename",
@@ -55,7 +57,7 @@ def _refuse(call, path=""):
     if _busy or path == FAULTS:
         return
     for name, calls, *prefix in _faults():
-        if name != "clock" and call in calls.split(",") and str(path).startswith(prefix[0] if prefix else ""):
+        if call in calls.split(",") and str(path).startswith(prefix[0] if prefix else ""):
             number = getattr(errno, name)
             raise OSError(number, os.strerror(number), *([path] if path else []))
 
@@ -86,9 +88,16 @@ def _refusing_stat(path, *args, **kwargs):
     return _stat(path, *args, **kwargs)
 
 
+def _shift(clock):
+    return sum(float(fault[1]) for fault in _faults() if fault[0] == clock)
+
+
 def _shifted_time():
-    shifts = [float(fault[1]) for fault in _faults() if fault[0] == "clock"]
-    return _time() + sum(shifts)
+    return _time() + _shift("clock")
+
+
+def _shifted_monotonic():
+    return _monotonic() + _shift("later")
 
 
 if FAULTS:
@@ -99,3 +108,4 @@ if FAULTS:
     os.write = _refusing_write
     os.stat = _refusing_stat
     time.time = _shifted_time
+    time.monotonic = _shifted_monotonic

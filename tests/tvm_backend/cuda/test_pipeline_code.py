@@ -150,7 +150,7 @@ def test_lanes_that_copy_and_load_operands_do_not_meet_in_a_bank(tmp_path, eleme
 
 
 @on_cpu
-@pytest.mark.parametrize("width", [32, 64, *(pytest.param(size, marks=pytest.mark.slow) for size in (128, 256))])
+@pytest.mark.parametrize("width", [32, *(pytest.param(size, marks=pytest.mark.slow) for size in (64, 128, 256))])
 def test_lanes_that_store_and_take_results_do_not_meet_in_a_bank(tmp_path, width):
     assert conflicts(addresses(tmp_path, f"of_stores<{width}>", width // 8), 8) == 0
     for count in (4, 8):

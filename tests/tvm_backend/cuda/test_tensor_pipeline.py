@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -18,23 +19,22 @@ SCRIPT = Path(__file__).with_name("pipeline_kernel.py").read_text()
 ELEMENTS = {"float16": "Fp16", "bfloat16": "Bf16", "float32": "Tf32", "int8": "Int8"}
 SMALL = (64, 32, 64, 2, 3)  # rows, columns, threads, steps, stages
 LARGE = (64, 64, 128, 4, 5)
+TILES = dict.fromkeys(("product", "convolution", "turned"), SMALL) | dict.fromkeys(
+    ("wide", "colours", "batched"), LARGE
+)
+QUICK = {("product", "int8"), ("convolution", "float16")}
 
 
 @on_cpu
 @pytest.mark.parametrize(
-    "dtype", ["float16", "int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bfloat16", "float32"))]
-)
-@pytest.mark.parametrize(
-    ("kind", "tiles"),
+    ("kind", "dtype"),
     [
-        pytest.param("product", SMALL, id="product"),
-        pytest.param("convolution", SMALL, id="convolution"),
-        pytest.param("turned", SMALL, id="turned", marks=pytest.mark.slow),
-        *(pytest.param(kind, LARGE, id=kind, marks=pytest.mark.slow) for kind in ("wide", "colours", "batched")),
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in itertools.product(TILES, ELEMENTS)
     ],
 )
-def test_a_kernel_computes_what_numpy_does(computing_gpu, tmp_path, dtype, kind, tiles):
-    done = computing_gpu.python(SCRIPT, tmp_path / "kernel.so", kind, dtype, *tiles)
+def test_a_kernel_computes_what_numpy_does(computing_gpu, tmp_path, kind, dtype):
+    done = computing_gpu.python(SCRIPT, tmp_path / "kernel.so", kind, dtype, *TILES[kind])
     assert done.stdout.split() == ["True", ELEMENTS[dtype]], done.stderr
 
 

@@ -275,12 +275,12 @@ def test_a_library_with_amx_asks_the_system_for_the_tiles(
     assert str(caught.value) == f"cannot load {folder / 'model.so'}: {amx.refusal(error)}"
 
 
+@pytest.mark.parametrize("entry", ["main"], indirect=True)
 def test_the_script_refuses_a_cpu_that_lacks_instructions_and_a_system_without_tiles(
-    folder: Path, entry: str, make_job: Callable[..., JobPaths], tmp_path: Path
+    folder: Path, make_job: Callable[..., JobPaths], tmp_path: Path
 ) -> None:
     shutil.copy(folder / "model.so", tmp_path)
-    entries = () if entry == "main" else (Entry(entry, INPUTS, ()),)
-    spec = replace(read_spec(make_job()), inputs=INPUTS, entries=entries)
+    spec = replace(read_spec(make_job()), inputs=INPUTS)
     text = script.source(spec, threads=1, rows=[{}], instructions=["sse2", "sse9_9", "avx99"])
     assert (
         _says(tmp_path, text) == "run.py: the model was compiled for a CPU with sse9_9, avx99, which this one lacks\n"

@@ -54,6 +54,7 @@ def test_results_of_any_schedule_are_looked_up(quantised: Any, here: Any, tmp_pa
     program = next(item for item in programs if OUT in str(item))
     request = Request((), (), 6, None, 1)
     proposal = propose(Knobs(program, here), strategies.get("random"), samplers.make("greedy", 0.0, True), request)
+    assert proposal.candidates
     table = _RNG.permutation(256).astype(np.uint8)
     for number, candidate in enumerate(replay(proposal.candidates, program, here)):
         plain = candidate.sch.mod["main"]

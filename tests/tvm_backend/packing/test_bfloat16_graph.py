@@ -22,7 +22,6 @@ from ..quantised_nets import Network, computed, cpu_target
 _CPUS = {"sapphirerapids": "amx_bf16", "cooperlake": "avx512_bf16"}
 _BEST = next((name for name in _CPUS if _CPUS[name] in cpu_flags()), None)
 _ROUNDED = 2**-7  # what rounding of each layer's output may change, of the largest value
-_OF_INPUT = "bfloat16_convert"
 _SUMMED = 1e-5  # what another order of summing may
 
 

@@ -115,5 +115,7 @@ def test_every_tile_that_tvm_draws_is_a_value(views):
 
     knobs = views["conv2d"]
     for seed in range(1, 4):
-        for schedule in tune_context(knobs.program, knobs.target, seed=seed).generate_design_space():
+        drawn = list(tune_context(knobs.program, knobs.target, seed=seed).generate_design_space())
+        assert drawn
+        for schedule in drawn:
             assert knobs.find(plain_trace(schedule.trace.simplified(True))) is not None

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths, TaskLogPaths, Workspace
 from autotune.storage.quarantine import Quarantine, Quarantined
 from autotune.storage.tuning_log import TuningLog
+from autotune.workers.cluster import exchange
 from autotune.workers.cluster.exchange import NodeCopy, merge, merge_trials
 from autotune.workers.cluster.parcel import Parcel, Scratch, StageFiles
 
@@ -211,3 +213,13 @@ def test_what_became_of_doubtful_schedules_is_known_on_every_node(
     finally:
         scratch.remove()
     assert ClaimOutcomes(TaskLogPaths(stage().log).claims).known("rebuild", 7.0) == {"a": failed, "b": later}
+
+
+@pytest.mark.parametrize(("name", "replaced"), [("stage.json", True), ("kernel.so", False)])
+def test_a_file_is_replaced_whole_unless_it_is_a_library(tmp_path: Path, name: str, replaced: bool) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"old")
+    open_already = tmp_path / "open"
+    open_already.hardlink_to(path)
+    exchange._publish(path, b"new")
+    assert (path.read_bytes(), open_already.read_bytes()) == (b"new", b"old" if replaced else b"new")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from autotune.storage.formats import MAX_OWN_ERROR, Entry, JobSpec
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.inputs import VerificationInputs
 from autotune.tvm_backend.export.runners import Arrays
-from autotune.tvm_backend.export.submitted import ExportJob
+from autotune.tvm_backend.export.submitted import ExportJob, Submitted
 from autotune.tvm_backend.export.timing.board_comparison import BoardComparison
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime
@@ -215,9 +215,14 @@ def library_outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
         libraries = {TUNED: library}
         board = BoardComparison(request.board, libraries, entry.name, arrays, request.threads, request.turns)
         return board.outputs(TUNED)
-    runtime = Runtime("library", library, export.device.runtime, function=entry.name, kept=export.models[0].kept)
+    runtime = library_runtime(library, export.device.runtime, entry, export.models[0])
     with RuntimeComparison({TUNED: runtime}, entry.inputs, arrays, request.threads) as comparison:
         return comparison.outputs(TUNED)
+
+
+def library_runtime(library: Path, device: str, entry: Entry, model: Submitted) -> Runtime:
+    """Return what runs the function of a library for one set of shapes, on `cpu` or `cuda`."""
+    return Runtime("library", library, device, function=entry.name, kept=model.kept)
 
 
 def times_by_threads(export: ExportJob, verified: Sequence[Verified], library: Path) -> dict[int, float]:
@@ -231,10 +236,8 @@ def times_by_threads(export: ExportJob, verified: Sequence[Verified], library: P
     sums = dict.fromkeys(counts, 0.0)
     for item in verified:
         entry = item.case.entry
-        kept = export.models[0].kept
-        runtimes = {
-            str(count): Runtime("library", library, function=entry.name, kept=kept, threads=count) for count in counts
-        }
+        runtime = library_runtime(library, "cpu", entry, export.models[0])
+        runtimes = {str(count): replace(runtime, threads=count) for count in counts}
         with RuntimeComparison(runtimes, entry.inputs, item.case.inputs.arrays, request.threads) as comparison:
             times = comparison.time(request.turns, longest_s=request.compare_s)
         sums = {count: sums[count] + times[str(count)].median_ms for count in counts}
@@ -264,10 +267,7 @@ def compare(
     beside = device == "cpu" and model.is_usual
     reference = f"{model.runtime}_ms"
     runtimes = {
-        **{
-            name: Runtime("library", file, device, function=entry.name, kept=model.kept)
-            for name, file in libraries.items()
-        },
+        **{name: library_runtime(file, device, entry, model) for name, file in libraries.items()},
         reference: Runtime(model.runtime, model.file, values=export.spec.values, threads=reference_threads),
     }
     with RuntimeComparison(runtimes, entry.inputs, arrays, request.threads) as comparison:

@@ -35,8 +35,6 @@ KEYS = "keys"
 VALUES = "values"
 LOGITS = "logits"
 _FLOAT_BLOCK = LANES  # of activations that are multiplied by floats, whose sums nobody reads
-_FOUR_BITS = 4
-_EIGHT_BITS = 8
 
 
 def input_specs(weights: Weights, rows: int, context: int) -> tuple[InputSpec, ...]:

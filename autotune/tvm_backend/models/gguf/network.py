@@ -6,7 +6,6 @@ there are biases, norms after a block and layers that look at near tokens only.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +113,6 @@ _NAMES = {
     "after_norm": "post_attention_norm.weight",
     "inner_after_norm": "post_ffw_norm.weight",
 }
-_OF_LAYER = re.compile(r"blk\.([0-9]{1,4})\.(.+)")
 
 
 @dataclass(frozen=True)

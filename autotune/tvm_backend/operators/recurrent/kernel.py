@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from autotune.tvm_backend.operators.activations import over_lanes, vector
 from autotune.tvm_backend.operators.element_types import LEVELS, to_byte
 from autotune.tvm_backend.operators.recurrent.buffers import Arguments, States, StepPlace, bounded, number, within
 from autotune.tvm_backend.operators.recurrent.cell import Phase, phases
@@ -23,7 +24,7 @@ from autotune.tvm_backend.operators.recurrent.layer import RecurrentLayer
 from autotune.tvm_backend.operators.recurrent.sums import IntegerSums, Sums
 from autotune.tvm_backend.operators.recurrent.tile import Tile
 from autotune.tvm_backend.programs import OPAQUE
-from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
+from autotune.tvm_backend.types import PrimExpr, PrimFunc
 
 _LARGEST = float(LEVELS - 1)  # of an unsigned byte
 
@@ -169,8 +170,8 @@ class _Writer:
         hidden = self._layer.hidden
         lanes = self._tile.lanes
         if hidden >= lanes:
-            with T.serial(0, hidden // lanes) as vector, T.vectorized(0, lanes) as lane:
-                write(vector * lanes + lane, lane)
+            with T.serial(0, hidden // lanes) as part, T.vectorized(0, lanes) as lane:
+                write(part * lanes + lane, lane)
         if hidden % lanes:
             with T.serial(0, hidden % lanes) as rest:
                 write(hidden // lanes * lanes + rest, rest)
@@ -194,7 +195,7 @@ class _Writer:
         T.buffer_store(rounded.point, point.astype("int32"), [direction, 0])
         point = rounded.point[direction, 0].astype("float32")
         with T.serial(0, self._layer.batch) as row:
-            totals = self._by_lane("int32")
+            totals = vector(self._tile.lanes, "int32")
 
             def round_unit(unit: PrimExpr, lane: PrimExpr) -> None:
                 value = self._states.h[direction, place.step % 2, row, unit] / scale
@@ -203,12 +204,12 @@ class _Writer:
                 T.buffer_store(totals, totals[lane] + byte.astype("int32"), [lane])
 
             self._for_units_of(round_unit)
-            T.buffer_store(rounded.totals, self._over_lanes(totals, operator.add), [direction, row])
+            T.buffer_store(rounded.totals, over_lanes(totals, self._tile.lanes, operator.add), [direction, row])
 
     def _limits(self, place: StepPlace) -> tuple[PrimExpr, PrimExpr]:
         """Write what finds the lowest and the highest element of the state, or zero. Return them."""
         extremes = (tirx.min, tirx.max)
-        limits = [self._by_lane("float32") for _ in extremes]
+        limits = [vector(self._tile.lanes) for _ in extremes]
         with T.serial(0, self._layer.batch) as row:
 
             def look(unit: PrimExpr, lane: PrimExpr) -> None:
@@ -217,24 +218,10 @@ class _Writer:
                     T.buffer_store(buffer, extreme(buffer[lane], value), [lane])
 
             self._for_units_of(look)
-        low, high = (self._over_lanes(*pair) for pair in zip(limits, extremes, strict=True))
+        low, high = (
+            over_lanes(buffer, self._tile.lanes, extreme) for buffer, extreme in zip(limits, extremes, strict=True)
+        )
         return low, high
-
-    def _by_lane(self, dtype: str) -> Buffer:
-        """Allocate a vector of zeros."""
-        buffer = T.alloc_buffer((self._tile.lanes,), dtype, scope="local")
-        with T.vectorized(0, self._tile.lanes) as lane:
-            T.buffer_store(buffer, tirx.const(0, dtype), [lane])
-        return buffer
-
-    def _over_lanes(self, buffer: Buffer, combine: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> PrimExpr:
-        """Write what combines all lanes of a vector. Return where the result is."""
-        half = self._tile.lanes // 2
-        while half:
-            with T.vectorized(0, half) as lane:
-                T.buffer_store(buffer, combine(buffer[lane], buffer[lane + half]), [lane])
-            half //= 2
-        return buffer[0]
 
     # Blocks of hidden units
 
@@ -245,5 +232,5 @@ class _Writer:
             kind = IntegerSums if self._layer.rounded else Sums
             sums = kind(self._layer, self._tile, self._arguments, self._states, phase, first, block)
             sums.compute()
-            for vector in sums.vectors():
-                phase.finish(vector)
+            for units in sums.vectors():
+                phase.finish(units)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.tvm_backend.models.onnx.choices import choices_of, given, given_inputs, with_outputs
@@ -36,6 +37,22 @@ def run(proto: Any, **feed: Any) -> list[Any]:
 
 def test_choices_are_made_by_floats_that_the_graph_computes() -> None:
     assert choices_of(best_two()) == {"doubled": "TopK"}  # not by integers, nor by an input
+
+
+@pytest.mark.parametrize(
+    ("operators", "names"),
+    [
+        (("ArgMax", "ArgMin", "Ceil", "Floor", "Round"), ("a",)),
+        (("Greater", "GreaterOrEqual", "Less", "LessOrEqual"), ("a", "b")),
+    ],
+)
+def test_an_operator_chooses_by_all_of_its_inputs(operators: tuple[str, ...], names: tuple[str, ...]) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    sums = [helper.make_node("Add", ["x", "x"], [name]) for name in names]
+    for operator in operators:
+        graph = helper.make_graph([*sums, helper.make_node(operator, names, ["y"])], "g", [x], [])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        assert choices_of(model) == dict.fromkeys(names, operator)
 
 
 def test_what_a_choice_is_made_by_is_put_out_after_the_outputs() -> None:
