@@ -16,10 +16,11 @@ from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.export import inputs, ready_library
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.model_facts import facts_of
+from autotune.tvm_backend.export.model_times import TUNED
 from autotune.tvm_backend.export.submitted import Submitted, submitted
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison
-from autotune.tvm_backend.export.timing.whole_model import TUNED, library_runtime
+from autotune.tvm_backend.export.verification.verify_model import library_runtime
 
 _EARLY_S = 20.0  # no further process begins after so many seconds while a job runs
 

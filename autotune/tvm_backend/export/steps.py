@@ -20,11 +20,12 @@ from autotune.storage.export_lock import LOCK
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.room import scratch_folder
-from autotune.tvm_backend.export import ready_library
+from autotune.tvm_backend.export import model_times, ready_library
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.library_file import described
 from autotune.tvm_backend.export.loadable import LIBRARY
 from autotune.tvm_backend.export.model_facts import facts_of
+from autotune.tvm_backend.export.model_times import TUNED, WITHOUT_GRAPH, Comparison
 from autotune.tvm_backend.export.progress import (
     BUILDING,
     COMPARING,
@@ -39,9 +40,9 @@ from autotune.tvm_backend.export.progress import (
 )
 from autotune.tvm_backend.export.ready_library import ModelFacts, ReadyLibrary
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
-from autotune.tvm_backend.export.timing import retiming, whole_model
-from autotune.tvm_backend.export.timing.whole_model import TUNED, WITHOUT_GRAPH, Case, Comparison, Verified
-from autotune.tvm_backend.export.verification import float_reference, perplexity, verified_choices
+from autotune.tvm_backend.export.timing import retiming
+from autotune.tvm_backend.export.verification import float_reference, perplexity, verified_choices, verify_model
+from autotune.tvm_backend.export.verification.verify_model import Case, Verified
 from autotune.tvm_backend.export.writing.files import SOURCE
 from autotune.tvm_backend.export.writing.output_folder import lock_of, write
 from autotune.tvm_backend.export.writing.report_json import (
@@ -198,7 +199,7 @@ def _read(job: ExportJob, folder: Path, leases: Leases, ready: ReadyLibrary | No
     """Choose what the model is verified on, and read it if it has to be compiled."""
     with leases.one_cpu():
         leases.steps.begin(READING)
-        cases = whole_model.choose_inputs(job)
+        cases = verify_model.choose_inputs(job)
         export = _Export(job, leases, lru_cache(partial(JobModel.read, job.paths, job.spec)), ready, cases, folder)
         if ready is None:
             _ = export.model
@@ -238,7 +239,7 @@ def _verify_case(export: _Export, case: Case, best: Mapping[str, Trial]) -> Veri
     if export.job.spec.activations == "int8":  # the model's own runtime may round them, too
         case = float_reference.in_float32(export.job, case)
     try:
-        return whole_model.verify(export.job, case, export.tuned)
+        return verify_model.verify(export.job, case, export.tuned)
     except VerificationError as failure:
         in_floats = float_reference.compare(export.job, case, export.tuned)
         if in_floats is not None and in_floats.is_right:
@@ -323,7 +324,7 @@ class _Measured:
 def _times_by_threads(export: _Export, verified: Sequence[Verified]) -> dict[int, float]:
     with export.leases.timing():
         export.leases.steps.begin(THREADS)
-        return whole_model.times_by_threads(export.job, verified, export.tuned)
+        return model_times.times_by_threads(export.job, verified, export.tuned)
 
 
 def _on_threads(export: _Export, times: Mapping[int, float]) -> _Export:
@@ -347,7 +348,7 @@ def _measure(
     libraries = {**_compile_others(export, best), TUNED: export.tuned}
     with export.leases.timing():
         export.leases.steps.begin(COMPARING)
-        comparisons = [whole_model.compare(job, item, libraries, reference_threads) for item in verified]
+        comparisons = [model_times.compare(job, item, libraries, reference_threads) for item in verified]
         return _Measured(comparisons, _limits(export) if job.device.is_local_cpu else None)
 
 
@@ -366,8 +367,8 @@ def _compile_others(export: _Export, best: Mapping[str, Trial]) -> dict[str, Pat
             export.model.compile_tuned(best, others[WITHOUT_GRAPH])
         if export.job.request.untuned:
             export.leases.steps.begin(UNTUNED)
-            others[whole_model.UNTUNED] = export.folder / "untuned.so"
-            export.model.compile_untuned(others[whole_model.UNTUNED])
+            others[model_times.UNTUNED] = export.folder / "untuned.so"
+            export.model.compile_untuned(others[model_times.UNTUNED])
     return others
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from autotune.tvm_backend.export import inputs, runners
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob, OnnxModel
-from autotune.tvm_backend.export.timing.whole_model import Case, Nearness, Verified, library_outputs, specs_of
 from autotune.tvm_backend.export.verification import accuracy
+from autotune.tvm_backend.export.verification.verify_model import Case, Nearness, Verified, library_outputs, specs_of
 
 _WITHIN = 1.1  # times the runtime's distance
 _CHANCE = 3.0  # standard deviations of the ratio of two such distances, which are taken from so many values

@@ -21,8 +21,14 @@ from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob, OnnxModel
-from autotune.tvm_backend.export.timing.whole_model import Case, UndecidedOutput, Verified, library_outputs, specs_of
 from autotune.tvm_backend.export.verification import accuracy
+from autotune.tvm_backend.export.verification.verify_model import (
+    Case,
+    UndecidedOutput,
+    Verified,
+    library_outputs,
+    specs_of,
+)
 from autotune.tvm_backend.models.hints import onnx_hints
 from autotune.tvm_backend.models.onnx.choices import choices_of, given, given_inputs, with_outputs
 from autotune.tvm_backend.models.onnx.read import parse_file

@@ -14,7 +14,7 @@ from autotune.storage.job_files import read_plan
 from autotune.tvm_backend.compiler_digest import compiler_digest
 from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
-from autotune.tvm_backend.export.timing.whole_model import Verified
+from autotune.tvm_backend.export.verification.verify_model import Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
 from autotune.tvm_backend.export.writing.files import REPORT_FORMAT, SCRIPT, SOURCE, TOKENIZER, move_source
 from autotune.version import __version__

@@ -12,10 +12,10 @@ from autotune.options import InputSpec
 from autotune.processes.messages import ExportRequest
 from autotune.storage.formats import Entry, JobSpec, Trial
 from autotune.storage.paths import JobPaths
+from autotune.tvm_backend.export.model_times import Comparison
 from autotune.tvm_backend.export.ready_library import KernelWork
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
-from autotune.tvm_backend.export.timing.whole_model import Comparison
 from autotune.tvm_backend.kernels.roofline import Roofline
 from autotune.tvm_backend.target import instructions
 

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.options import InputSpec
 from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.submitted import OnnxModel
+from autotune.tvm_backend.export.verification import foreseen
 
 COUNT = 32
 

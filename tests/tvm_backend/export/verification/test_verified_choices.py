@@ -17,8 +17,8 @@ from autotune.options import InputSpec
 from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.inputs import VerificationInputs
 from autotune.tvm_backend.export.submitted import OnnxModel
-from autotune.tvm_backend.export.timing.whole_model import Case, Verified
 from autotune.tvm_backend.export.verification import verified_choices
+from autotune.tvm_backend.export.verification.verify_model import Case, Verified
 from autotune.tvm_backend.models.onnx.choices import with_outputs
 
 COUNT = 64

@@ -113,8 +113,8 @@ def has_known_pads(kind: str, inputs: Sequence[Expr | None], attributes: Mapping
     data, *constants = inputs
     if data is None or is_tensor_constant(data) or float_dtype(data) != "float32" or not static_shape(data):
         return False
-    known = [constant for constant in constants if constant is not None]
-    return all(map(is_tensor_constant, known)) and len(known) > 0 and known[0].value.numpy().min() >= 0
+    given = [constant for constant in constants if constant is not None]
+    return all(map(is_tensor_constant, given)) and len(given) > 0 and given[0].value.numpy().min() >= 0
 
 
 def pad(builder: BlockBuilder, inputs: Sequence[Expr]) -> Expr:

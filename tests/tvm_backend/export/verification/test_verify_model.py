@@ -10,7 +10,7 @@ import pytest
 from autotune.errors import VerificationError
 from autotune.options import InputSpec
 from autotune.storage.formats import Entry
-from autotune.tvm_backend.export.timing import whole_model
+from autotune.tvm_backend.export.verification import verify_model
 
 ENTRY = Entry("n=8", (InputSpec("x", (8,), "float32"),), ())
 
@@ -18,5 +18,5 @@ ENTRY = Entry("n=8", (InputSpec("x", (8,), "float32"),), ())
 @pytest.mark.parametrize(("entries", "says"), [((), "^it differs$"), ((ENTRY,), "^n=8: it differs$")])
 def test_an_error_is_about_a_set_of_shapes(entries: tuple[Entry, ...], says: str) -> None:
     spec: Any = SimpleNamespace(entries=entries)
-    with pytest.raises(VerificationError, match=says), whole_model._about(spec, ENTRY):
+    with pytest.raises(VerificationError, match=says), verify_model._about(spec, ENTRY):
         raise VerificationError("it differs")
