@@ -13,6 +13,7 @@ token needs at least, the file of weights and what is kept of the tokens before.
 tokenizers, also the perplexity of a text in each runtime. With --greedy it times nothing, and says how many of the
 first 16 tokens after five prompts are those of the others, and of NumPy in float32; where they first differ, by how
 much the logit of ours is above that of theirs, and theirs above ours for the other. A turn takes some 15 s.
+With --save the times go into docs/data/language_models.json, for the chart of the README.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import language_model_process
 import numpy as np
 from exports import Export
+from headline import DATA, machine
 
 from autotune.tvm_backend.models.gguf.network import DecoderFile, read_network
 from autotune.tvm_backend.models.gguf.plain_text import tokens_of
 from autotune.tvm_backend.models.gguf.reference import DecoderReference, cache_shapes
 
 OURS = "ours"
+RESULTS = DATA / "language_models.json"
 _ROWS = {
     **{f"decode_{past}": (f"a token after {past}", "ms", 1.0) for past in language_model_process.PASTS},
     "prefill_512": ("a prompt of 512", "ms", 1.0),
@@ -65,6 +68,8 @@ def main() -> None:
         for name in list(runtimes)[:: -1 if turn % 2 else 1]:
             turns[name].append(run(name, *runtimes[name], options))
     print(table(turns))
+    if options.save:
+        save(turns, options)
     print(f"\nerror of logits: {', '.join(errors(turns, options.gguf))}")
     if options.text:
         print(f"perplexity: {', '.join(perplexities(runtimes, options))}")
@@ -82,6 +87,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--text", type=Path, help="a text whose perplexity is computed")
     parser.add_argument("--greedy", action="store_true", help="compare the tokens that are written, and not times")
+    parser.add_argument("--save", action="store_true", help="write the times to docs/data/language_models.json")
     parser.add_argument("--context", type=int, default=2048, help="that the export has room for")
     return parser.parse_args()
 
@@ -173,6 +179,25 @@ def table(turns: Mapping[str, Sequence[Figures]]) -> str:
             cells.append(cell if name == OURS else cell + share)
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def save(turns: Mapping[str, Sequence[Figures]], options: argparse.Namespace) -> None:
+    """Write the times of this machine to the file that the chart is drawn from."""
+    kept = json.loads(RESULTS.read_text())["machines"] if RESULTS.exists() else []
+    here = {**machine(), "model": options.gguf.stem, "turns": options.turns, "rows": list(saved_rows(turns))}
+    others = [entry for entry in kept if (entry["cpu"], entry["cpus"]) != (here["cpu"], here["cpus"])]
+    RESULTS.write_text(json.dumps({"machines": [*others, here]}, indent=1) + "\n")
+
+
+def saved_rows(turns: Mapping[str, Sequence[Figures]]) -> Iterator[dict[str, Any]]:
+    """The times of tokens and of a prompt, and ours as a share of the fastest other's within a turn."""
+    for key in (key for key in _ROWS if key.startswith(("decode", "prefill"))):
+        times = {name: statistics.median(item[key] for item in figures) for name, figures in turns.items()}
+        best = min((name for name in times if name != OURS), key=lambda name: times[name])
+        shares = [mine[key] / other[key] for mine, other in zip(turns[OURS], turns[best], strict=True)]
+        share = [round(value, 3) for value in (statistics.median(shares), min(shares), max(shares))]
+        ms = {name: float(f"{value:.4g}") for name, value in times.items()}
+        yield {"what": _ROWS[key][0], "ms": ms, "fastest_other": best, "share": share}
 
 
 def errors(turns: Mapping[str, Sequence[Figures]], gguf: Path) -> list[str]:

@@ -3,6 +3,9 @@
 
     python scripts/docs/write_headline.py
 
+Those of language models are from docs/data/language_models.json (`bench_language_models.py --save`), of a commit of
+their own.
+
 It writes the sentence of the README, the tables of docs/explanation/performance.md, between their marks, and the chart
 `docs/images/headline.svg`: for each group of models and each machine, how long each runtime takes in the geometric
 mean, as a share of the fastest runtime other than autotune. The picture has a background of its own and follows the
@@ -24,10 +27,12 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "data" / "headline.json"
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
+LANGUAGE = ROOT / "docs" / "data" / "language_models.json"
 PICTURE = ROOT / "docs" / "images" / "headline.svg"
 
 GROUPS = {"int8": "int8", "bf16": "bf16", "fp32": "float32", "small": "small, float32"}
 RUNTIMES = {"ours": "autotune", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
+WRITERS = {"ours": "autotune", "llama_cpp": "llama.cpp", "ik_llama_cpp": "ik_llama.cpp"}
 _MAX_BAR = 2.5  # shares beyond are cut, and said in figures
 # Positions in pixels of the picture: where bars begin, how long a bar of 1 is, and how high things are.
 _WIDTH = 860
@@ -53,6 +58,12 @@ def machines() -> list[dict[str, Any]]:
     return list(json.loads(RESULTS.read_text())["machines"])
 
 
+def language(machine: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The entry of language models of the same machine."""
+    entries = json.loads(LANGUAGE.read_text())["machines"] if LANGUAGE.exists() else []
+    return next((entry for entry in entries if all(entry[key] == machine[key] for key in ("cpu", "cpus"))), None)
+
+
 def title(machine: Mapping[str, Any]) -> str:
     return f"{machine['cpu']}, {machine['cpus']} CPUs, {', '.join(machine['has'])}"
 
@@ -71,10 +82,10 @@ def mean(rows: Iterable[Row]) -> float:
     return statistics.geometric_mean(row["share"][0] for row in rows)
 
 
-def means(rows: Sequence[Row]) -> dict[str, float]:
+def means(rows: Sequence[Row], runtimes: Mapping[str, str] = RUNTIMES) -> dict[str, float]:
     """For each runtime that takes all models, the geometric mean of its times as shares of the fastest other's."""
     best = [min(value for name, value in times(row).items() if name != "ours") for row in rows]
-    takes_all = [name for name in RUNTIMES if all(name in times(row) for row in rows)]
+    takes_all = [name for name in runtimes if all(name in times(row) for row in rows)]
     pairs = {name: zip((times(row)[name] for row in rows), best, strict=True) for name in takes_all}
     shares = {name: statistics.geometric_mean(of / least for of, least in pair) for name, pair in pairs.items()}
     return {**shares, "ours": mean(rows)}
@@ -91,6 +102,8 @@ def sentence() -> str:
             for row in machine["rows"]
             if row["share"][0] > 1
         ]
+        if models := language(machine):
+            shares.append(f"{models['model']} {mean(models['rows']):.2f} of llama.cpp (commit {models['commit']})")
         loses = f"Where it loses: {', '.join(lost)}." if lost else "None takes longer."
         said.append(f"{title(machine)} (commit {machine['commit']}): {'; '.join(shares)}. {loses}")
     return "\n".join(said)
@@ -142,6 +155,9 @@ def draw() -> str:
             if rows := in_group(machine, group):
                 elements += _group(f"{len(rows)} models, {label}", means(rows), top)
                 top += _GROUP
+        if models := language(machine):
+            elements += _group(models["model"], means(models["rows"], WRITERS), top, WRITERS)
+            top += _GROUP
         top += _TITLE
     one = _LEFT + _ONE
     size = f'viewBox="0 0 {_WIDTH} {top + 10}" width="{_WIDTH}" height="{top + 10}"'
@@ -150,23 +166,23 @@ def draw() -> str:
         f"<title>{escape(sentence())}</title>",
         f"<style>{_STYLE}</style>",
         f'<rect class="paper" x=".5" y=".5" width="{_WIDTH - 1}" height="{top + 9}" rx="8"/>',
-        '<text class="ink title" x="20" y="30">Time, as a share of the faster of ONNX Runtime and OpenVINO</text>',
+        '<text class="ink title" x="20" y="30">Time, as a share of the fastest other</text>',
         '<text class="quiet" x="20" y="50">Shorter is faster; geometric means.</text>',
         *elements,
         f'<path class="one" d="M{one} 76V{top - _TITLE}" stroke-dasharray="4 3"/>',
-        f'<text class="quiet small" x="{one}" y="{top - 12}" text-anchor="middle">1 = the faster of the two</text>',
+        f'<text class="quiet small" x="{one}" y="{top - 12}" text-anchor="middle">1 = the fastest other</text>',
         "</svg>",
     ]) + "\n"  # fmt: skip
 
 
-def _group(label: str, shares: Mapping[str, float], top: int) -> list[str]:
+def _group(label: str, shares: Mapping[str, float], top: int, runtimes: Mapping[str, str] = RUNTIMES) -> list[str]:
     elements = [f'<text class="ink" x="20" y="{top + _BAR + 13}">{escape(label)}</text>']
-    for index, (name, share) in enumerate((name, shares[name]) for name in RUNTIMES if name in shares):
+    for index, (name, share) in enumerate((name, shares[name]) for name in runtimes if name in shares):
         y = top + 4 + _BAR * index
         width = round(min(share, _MAX_BAR) * _ONE)
         kind = "ours" if name == "ours" else "other"
         elements.append(f'<rect class="{kind}" x="{_LEFT}" y="{y}" width="{width}" height="{_BAR - 3}"/>')
-        text = f"{RUNTIMES[name]} {share:.2f}"
+        text = f"{runtimes[name]} {share:.2f}"
         elements.append(f'<text class="ink small" x="{_LEFT + width + 8}" y="{y + 10}">{text}</text>')
     return elements
 
