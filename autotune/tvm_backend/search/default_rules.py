@@ -35,6 +35,7 @@ from autotune.tvm_backend.search.program_blocks import (
     size_of,
     uses,
 )
+from autotune.tvm_backend.search.transposed_squares import schedule_squares
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, Schedule
 from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
@@ -146,6 +147,8 @@ def _by_cut_rows(schedule: Schedule, item: ProgramBlock) -> None:
 
 def _elementwise(schedule: Schedule, item: ProgramBlock) -> None:
     """Vectors lie in rows of the result: across rows, each lane would compute where its element is."""
+    if schedule_squares(schedule, item, _PARALLEL_FROM):
+        return
     loops = list(schedule.get_loops(item.ref)) or [schedule.add_unit_loop(item.ref)]
     most = _MAX_COLUMNS if len(calls_of(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
     extents = [_extent(schedule, loop) for loop in loops]
