@@ -97,9 +97,9 @@ def _steps(item: ProgramBlock, region: TensorRegion, axis: int, side: int) -> se
     steps: set[int | None] = set()
     for first in firsts:
         places = [_place(item, region, _moved(first, axis, step)) for step in range(side)]
-        known = [place for place in places if place is not None]
-        steps.update(later - earlier for earlier, later in pairwise(known))
-        steps.update([None] if len(known) < side else [])
+        determined = [place for place in places if place is not None]
+        steps.update(later - earlier for earlier, later in pairwise(determined))
+        steps.update([None] if len(determined) < side else [])
     return steps
 
 
