@@ -21,6 +21,7 @@ from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
 from autotune.tvm_backend.kernels.prefetch import prefetch_weights
 from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
 from autotune.tvm_backend.kernels.tensor_offsets import add_offsets
+from autotune.tvm_backend.kernels.transposed_loads import transpose_in_registers
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.concurrent_loops import join_loops
 from autotune.tvm_backend.threads.extents import announce_extents
@@ -85,7 +86,8 @@ def pipeline(target: Target) -> str:
     ours: list[Rewrite] = [
         *([partial(prefetch_weights, instruction=here.prefetch)] if here and here.prefetch else []),
         *([with_tiles] if any(item.tiles for item in sets_of(target)) else []),
-        *(write_around, keep_not_a_number, keep_on_stack, join_loops, announce_extents, add_offsets),
+        *(write_around, keep_not_a_number, transpose_in_registers, keep_on_stack),
+        *(join_loops, announce_extents, add_offsets),
         *(partial(with_functions, functions=item) for item in functions),
         bfloat16.keep_not_a_number,
     ]

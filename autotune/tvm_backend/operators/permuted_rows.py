@@ -148,7 +148,7 @@ def _program(
             place = vector // chunks
             corner = _Corner(place // heads.heads, part * step, place % heads.heads, vector % chunks * LANES)
             rows = [data[corner.image, corner.row + row, corner.head, _along(corner.column)] for row in range(step)]
-            store(result, corner, _transposed(rows) if heads.exchanged else rows)
+            store(result, corner, transposed(rows) if heads.exchanged else rows)
     return finished(builder.get())
 
 
@@ -161,24 +161,28 @@ def _interleaved(one: PrimExpr, other: PrimExpr) -> PrimExpr:
     return _shuffled(from_float(one), from_float(other), order)
 
 
-def _transposed(rows: Sequence[PrimExpr]) -> list[PrimExpr]:
-    """The columns of a square of vectors. Each step exchanges blocks of half the size beside the diagonal."""
+def transposed(rows: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """Return the columns of a square of vectors, whose side is a power of two.
+
+    Each step exchanges blocks of half the size beside the diagonal.
+    """
     vectors = list(rows)
-    distance = LANES // 2
+    lanes = len(vectors)
+    distance = lanes // 2
     while distance:
-        for index in range(LANES):
+        for index in range(lanes):
             if not index & distance:
                 pair = (vectors[index], vectors[index + distance])
                 for part in range(2):
-                    vectors[index + part * distance] = _half(*pair, distance, part)
+                    vectors[index + part * distance] = _half(*pair, lanes, distance, part)
         distance //= 2
     return vectors
 
 
-def _half(one: PrimExpr, other: PrimExpr, distance: int, part: int) -> PrimExpr:
+def _half(one: PrimExpr, other: PrimExpr, lanes: int, distance: int, part: int) -> PrimExpr:
     """Blocks of so many lanes of two vectors by turns: the even blocks of both, or the odd ones."""
     shift = part * distance
-    order = [lane - distance + shift + LANES if lane & distance else lane + shift for lane in range(LANES)]
+    order = [lane - distance + shift + lanes if lane & distance else lane + shift for lane in range(lanes)]
     return _shuffled(one, other, order)
 
 

@@ -35,6 +35,7 @@ from autotune.tvm_backend.search.program_blocks import (
     size_of,
     uses,
 )
+from autotune.tvm_backend.search.transposed_squares import schedule_squares
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, Schedule
 from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
 
@@ -146,6 +147,8 @@ def _by_cut_rows(schedule: Schedule, item: ProgramBlock) -> None:
 
 def _elementwise(schedule: Schedule, item: ProgramBlock) -> None:
     """Vectors lie in rows of the result: across rows, each lane would compute where its element is."""
+    if schedule_squares(schedule, item, _PARALLEL_FROM):
+        return
     loops = list(schedule.get_loops(item.ref)) or [schedule.add_unit_loop(item.ref)]
     most = _MAX_COLUMNS if len(calls_of(item)) <= _FEW_CALLS else _LANES  # LLVM takes minutes for wide long formulas
     extents = [_extent(schedule, loop) for loop in loops]
@@ -180,9 +183,11 @@ def _partial_results(schedule: Schedule, item: ProgramBlock) -> list[tuple[Block
     """
     if not item.reduces or len(item.block.writes) > 1:
         return []
-    extent = prod(int(axis.dom.extent) for axis in item.block.iter_vars if int(axis.iter_type) == REDUCED)
+    extents = [int(axis.dom.extent) for axis in item.block.iter_vars if int(axis.iter_type) == REDUCED]
+    extent = prod(extents)
     loop = schedule.fuse(*schedule.get_loops(item.ref)[len(item.spatial) :])
-    width = _partial_width(extent)
+    deep = sum(size > 1 for size in extents) > 2  # where TVM does not see that rows lie one behind the other
+    width = _partial_width(extent, extents[-1] if deep else extent)
     partial = []
     is_even = width and width % _FEW == 0
     if not is_even and extent >= _LANES and is_dear(item):  # it is computed on whole vectors, and reduced afterwards
@@ -195,10 +200,16 @@ def _partial_results(schedule: Schedule, item: ProgramBlock) -> list[tuple[Block
     return partial
 
 
-def _partial_width(extent: int) -> int:
-    """How many partial results a reduction has; 0 for none, as it is too short for them, or cannot be split evenly."""
+def _partial_width(extent: int, row: int) -> int:
+    """How many partial results a reduction has; 0 for none, as it is too short for them, or cannot be split evenly.
+
+    Args:
+        extent: How many elements are reduced.
+        row: How many of them lie side by side: a vector across their end would be gathered.
+    """
     widths = [width for width in range(_FEWEST, _VECTORS * _LANES + 1) if extent % width == 0 and extent >= 2 * width]
-    return max(widths, key=lambda width: (width % _LANES == 0, width % _FEW == 0, width), default=0)
+    in_rows = [width for width in widths if row % width == 0 and width >= _LANES and width % _FEW == 0]
+    return max(in_rows or widths, key=lambda width: (width % _LANES == 0, width % _FEW == 0, width), default=0)
 
 
 def _part(schedule: Schedule, item: ProgramBlock, loop: LoopRV, width: int) -> BlockRV:

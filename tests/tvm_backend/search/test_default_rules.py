@@ -64,6 +64,7 @@ CASES = [
     ("ReduceMax", (1, 16, 28, 29), (), {"axes": [1]}),
     ("ReduceMin", (1, 64, 14, 14), (), {"axes": [2, 3]}),
     ("ReduceMean", (1, 8, 37, 41), (), {"axes": [0, 1, 2, 3]}),
+    ("ReduceMean", (1, 8, 24, 56), (), {"axes": [0, 1, 2, 3]}),
     ("ReduceProd", (3, 5), (), {"axes": [-1]}),
     ("ReduceL2", (7, 129), (), {"axes": [-1]}),
     ("ReduceLogSumExp", (1, 128, 60), (), {"axes": [1]}),
@@ -76,6 +77,8 @@ CASES = [
     ("Exp", (3, 5, 7, 7), (), {}),
     ("Abs", (4099,), (), {}),
     ("Transpose", (1, 24, 9, 17), (), {"perm": [0, 2, 3, 1]}),
+    ("Transpose", (1, 32, 24, 8), (), {"perm": [0, 2, 3, 1]}),
+    ("Transpose", (2, 3, 48, 32), (), {"perm": [0, 1, 3, 2]}),
     ("Sigmoid", (64, 97), (), {}),
 ]
 
@@ -126,6 +129,18 @@ def steps_of(program: Any) -> int:
         return times
 
     return inside(program["main"].body, 1)
+
+
+@pytest.mark.parametrize(("axes", "width"), [([0, 1, 2, 3], 56), ([2, 3], 64)])
+def test_no_vector_of_a_reduction_over_images_crosses_rows_that_lie_apart(
+    prepared: Any, target: Any, axes: list[int], width: int
+) -> None:
+    """Rows of 56 elements: over all axes, a vector of 64 would be gathered element by element."""
+    shape = (1, 8, 56, 56)
+    (program,) = extract_programs(prepared(network("ReduceMean", shape, axes=axes), shape), target).values()
+    schedule = default_rule(program)
+    assert schedule is not None
+    assert max(int(loop.extent) for loop in loops_of(schedule.mod) if int(loop.kind) == _VECTORIZED) == width
 
 
 def test_a_split_of_rows_that_were_put_together_is_copied_without_conditions(tmp_path: Path, target: Any) -> None:
