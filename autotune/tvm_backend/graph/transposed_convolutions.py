@@ -1,9 +1,10 @@
-"""Compute transposed convolutions with strides as convolutions, whose outputs lie between each other.
+"""Compute transposed convolutions as convolutions; with strides their outputs lie between each other.
 
 TVM computes a transposed convolution as a convolution of an image with zeros between its pixels: with a stride of 8,
 seven in eight multiplications are by such a zero. Those pixels of the output that are at the same place modulo the
 stride read the same taps of the kernel. So a convolution of the image as it is has an output for each such place, a
-phase, and the phases are put side by side afterwards. Vocoders and detectors enlarge what they have so.
+phase, and the phases are put side by side afterwards. Vocoders and detectors enlarge what they have so. Without
+strides there is one phase: a convolution with the kernel turned round, which is packed as any other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KINDS = {
 
 
 def split_phases(mod: IRModule) -> IRModule:
-    """Rewrite `main` so that transposed convolutions with strides are convolutions with an output for each phase.
+    """Rewrite `main` so that transposed convolutions are convolutions with an output for each phase.
 
     Args:
         mod: A module before LegalizeOps. The weights of convolutions are Relax constants.
@@ -73,9 +74,10 @@ class _PhaseSplitter(PlainRewriter):
         if not _is_transposed(value):
             return None
         axes = _axes(value)
-        if all(axis.stride == 1 for axis in axes) or any(size < 0 for axis in axes for size in axis.padding):
+        if any(size < 0 for axis in axes for size in axis.padding):
             return None
-        return self._together(self._phases(value, axes), value, axes)
+        phases = self._phases(value, axes)
+        return phases if all(axis.stride == 1 for axis in axes) else self._together(self.emit(phases), value, axes)
 
     def _phases(self, call: Call, axes: list[_Axis]) -> Expr:
         _, convolution = _KINDS[op_name(call)]
@@ -83,7 +85,7 @@ class _PhaseSplitter(PlainRewriter):
         weights = _weights(values_of(call.args[1]), groups, axes)
         padding = [axis.padding[end] for end in (0, 1) for axis in axes]
         weight = relax.const(weights, str(call.args[1].ty.dtype))
-        return self.emit(convolution(self.leaf(call.args[0]), weight, padding=padding, groups=groups))
+        return convolution(self.leaf(call.args[0]), weight, padding=padding, groups=groups)
 
     def _together(self, phases: Expr, call: Call, axes: list[_Axis]) -> Expr:
         """The phases (N, groups, stride..., outputs, size...) as an image, without what is before and after it."""

@@ -1,4 +1,4 @@
-"""Transposed convolutions with strides become convolutions with an output for each phase."""
+"""Transposed convolutions become convolutions with an output for each phase."""
 
 from __future__ import annotations
 
@@ -53,10 +53,16 @@ def test_images(split: Any, const: Any, kernel: tuple[int, int], attrs: dict[str
     assert [name for name in made if name != "strided_slice"] == _IMAGE
 
 
+@pytest.mark.parametrize("attrs", [{}, {"padding": 1}, {"padding": (0, 2, 1, 0)}, {"groups": 2}])
+def test_without_strides_there_is_one_convolution(split: Any, const: Any, attrs: dict[str, Any]) -> None:
+    outputs = 6 // attrs.get("groups", 1)
+    made = split(lambda _, x: _OP.nn.conv2d_transpose(x, const(4, outputs, 3, 3), **attrs), (2, 4, 5, 7))
+    assert made == ["nn.conv2d"]
+
+
 @pytest.mark.parametrize(
     ("kernel", "attrs"),
     [
-        (3, {"strides": 1, "padding": 1}),  # there is one phase
         (2, {"strides": 2}),  # separate windows have a kernel of their own
         (3, {"strides": 2, "dilation": 2}),
         (3, {"strides": 2, "padding": 5}),  # pixels of the input that nothing reads
