@@ -87,6 +87,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--text", type=Path, help="a text whose perplexity is computed")
     parser.add_argument("--greedy", action="store_true", help="compare the tokens that are written, and not times")
+    parser.add_argument("--name", help="of the model, for --save; by default that of the file")
     parser.add_argument("--save", action="store_true", help="write the times to docs/data/language_models.json")
     parser.add_argument("--context", type=int, default=2048, help="that the export has room for")
     return parser.parse_args()
@@ -184,7 +185,7 @@ def table(turns: Mapping[str, Sequence[Figures]]) -> str:
 def save(turns: Mapping[str, Sequence[Figures]], options: argparse.Namespace) -> None:
     """Write the times of this machine to the file that the chart is drawn from."""
     kept = json.loads(RESULTS.read_text())["machines"] if RESULTS.exists() else []
-    here = {**machine(), "model": options.gguf.stem, "turns": options.turns, "rows": list(saved_rows(turns))}
+    here = {**machine(), "model": options.name or options.gguf.stem, "turns": options.turns, "rows": list(saved_rows(turns))}
     others = [entry for entry in kept if (entry["cpu"], entry["cpus"]) != (here["cpu"], here["cpus"])]
     RESULTS.write_text(json.dumps({"machines": [*others, here]}, indent=1) + "\n")
 

@@ -96,14 +96,15 @@ def sentence() -> str:
     said = []
     for machine in machines():
         groups = [(label, in_group(machine, group)) for group, label in GROUPS.items()]
-        shares = [f"{len(rows)} in {label} {mean(rows):.2f}" for label, rows in groups if rows]
+        shares = [f"{label}, {len(rows)} models: {mean(rows):.2f}" for label, rows in groups if rows]
         lost = [
             f"{row['model']} in {GROUPS[row['precision']]} {row['share'][0]:.2f}"
             for row in machine["rows"]
             if row["share"][0] > 1
         ]
         if models := language(machine):
-            shares.append(f"{models['model']} {mean(models['rows']):.2f} of llama.cpp (commit {models['commit']})")
+            fork = f"of the faster of llama.cpp and its fork (commit {models['commit']})"
+            shares.append(f"{models['model']}: {mean(models['rows']):.2f} {fork}")
         loses = f"Where it loses: {', '.join(lost)}." if lost else "None takes longer."
         said.append(f"{title(machine)} (commit {machine['commit']}): {'; '.join(shares)}. {loses}")
     return "\n".join(said)

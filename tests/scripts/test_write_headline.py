@@ -62,7 +62,7 @@ def test_each_machine_has_figures_of_one_commit_and_every_row_a_range() -> None:
 
 def test_the_sentence_gives_the_geometric_means_and_names_what_is_slower(results: Path) -> None:
     assert headline.sentence() == (
-        "Some CPU, 2 CPUs, AVX2 (commit abcdef01): 2 in int8 0.79; 1 in small, float32 0.80."
+        "Some CPU, 2 CPUs, AVX2 (commit abcdef01): int8, 2 models: 0.79; small, float32, 1 models: 0.80."
         " Where it loses: b in int8 1.25."
     )
 

@@ -25,7 +25,7 @@ from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.operators.recurrent.layer import GATES, Kind
-from autotune.tvm_backend.types import DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
+from autotune.tvm_backend.types import BlockBuilder, DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
 
 # Integers of 4 bits become bytes here. Kernels for matrices of few bits pack them again.
 _HALF_BYTES = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
@@ -178,14 +178,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 corrected.check_roi_align(attrs)
             if op_name == "Conv":
                 attrs = corrected.with_pads(inputs, attrs)
-            if corrected.is_pairwise(op_name, inputs):
-                return corrected.pairwise(self.bb, op_name, list(inputs))
-            if corrected.has_known_rows(op_name, inputs):
-                return corrected.gather(self.bb, list(inputs), attrs)
-            if corrected.is_bounded(op_name, inputs):
-                return corrected.clip(self.bb, list(inputs))
-            if corrected.has_known_pads(op_name, inputs, attrs):
-                return corrected.pad(self.bb, list(inputs))
+            otherwise = _corrected(self.bb, op_name, inputs, attrs)
+            if otherwise is not None:
+                return otherwise
             if op_name not in CONVERTERS:
                 return super()._convert_operator(op_name, inputs, attrs, max(opset, _OPSETS.get(op_name, 0)))
             return CONVERTERS[op_name](self.bb, list(inputs), attrs)
@@ -194,6 +189,23 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         except Exception as error:  # whatever converters stumble over
             name = str(attrs.get("tvm_custom", {}).get("name", ""))
             raise OperatorRefused.of(_refusal(op_name, name, opset, inputs, error)) from error
+
+
+def _corrected(
+    builder: BlockBuilder, kind: str, inputs: Sequence[Expr | None], attrs: Mapping[str, Any]
+) -> Expr | None:
+    """Emit an operator in a form that TVM's importer gets wrong or makes slow; None for any other."""
+    if corrected.is_pairwise(kind, inputs):
+        return corrected.pairwise(builder, kind, list(inputs))
+    if corrected.has_known_rows(kind, inputs):
+        return corrected.gather(builder, list(inputs), attrs)
+    if corrected.is_bounded(kind, inputs):
+        return corrected.clip(builder, list(inputs))
+    if corrected.is_number(kind, inputs):
+        return corrected.number(attrs)
+    if corrected.has_known_pads(kind, inputs, attrs):
+        return corrected.pad(builder, list(inputs))
+    return None
 
 
 def _refusal(kind: str, name: str, opset: int, inputs: Sequence[Expr | None], error: Exception) -> Refusal:

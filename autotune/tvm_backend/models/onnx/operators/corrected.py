@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import onnx
 import tvm
 from tvm import relax
 
@@ -123,6 +124,18 @@ def pad(builder: BlockBuilder, inputs: Sequence[Expr]) -> Expr:
     before, after = np.split(pads.value.numpy(), 2)
     value = float(filled[0].value.numpy().item()) if filled and filled[0] is not None else 0.0
     return builder.emit(relax.op.nn.pad(data, np.stack([before, after], axis=1).ravel().tolist(), "constant", value))
+
+
+def is_number(kind: str, inputs: Sequence[Expr | None]) -> bool:
+    """Return whether an operator is a `ConstantOfShape` of no axes, which TVM broadcasts a list of one number to."""
+    return kind == "ConstantOfShape" and inputs[0] is not None and static_shape(inputs[0]) == (0,)
+
+
+def number(attributes: Mapping[str, Any]) -> Expr:
+    """Return the number that a `ConstantOfShape` of no axes is."""
+    value = attributes.get("value")
+    given = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
+    return relax.const(given.reshape(()), str(given.dtype))
 
 
 def check_roi_align(attributes: Mapping[str, Any]) -> None:

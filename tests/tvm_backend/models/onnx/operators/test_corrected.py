@@ -177,3 +177,17 @@ def test_maxima_of_regions_are_refused(tmp_path: Path, target: Any) -> None:
         read_model(path, {})
     assert caught.value.refusal is not None and caught.value.refusal.operator == "RoiAlign"
     assert "maximum of a region" in caught.value.refusal.reason
+
+
+@pytest.mark.parametrize("value", [None, 7])
+def test_a_constant_without_axes_is_a_number(tmp_path: Path, value: int | None) -> None:
+    shape = helper.make_node("Constant", [], ["shape"], value=onnx.numpy_helper.from_array(np.zeros(0, np.int64)))
+    given = {} if value is None else {"value": onnx.numpy_helper.from_array(np.array([value], np.int64))}
+    nodes = [shape, helper.make_node("ConstantOfShape", ["shape"], ["number"], **given)]
+    kind = onnx.TensorProto.FLOAT if value is None else onnx.TensorProto.INT64
+    nodes.append(helper.make_node("Add", ["x", "number"], ["y"]))
+    x, y = (helper.make_tensor_value_info(name, kind, [3]) for name in "xy")
+    proto = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 18)])
+    onnx.save(proto, tmp_path / "m.onnx")
+    array = np.arange(3, dtype=helper.tensor_dtype_to_np_dtype(kind))
+    np.testing.assert_array_equal(compute(tmp_path / "m.onnx", [array]), array + (value or 0))
