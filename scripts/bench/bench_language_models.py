@@ -185,7 +185,12 @@ def table(turns: Mapping[str, Sequence[Figures]]) -> str:
 def save(turns: Mapping[str, Sequence[Figures]], options: argparse.Namespace) -> None:
     """Write the times of this machine to the file that the chart is drawn from."""
     kept = json.loads(RESULTS.read_text())["machines"] if RESULTS.exists() else []
-    here = {**machine(), "model": options.name or options.gguf.stem, "turns": options.turns, "rows": list(saved_rows(turns))}
+    here = {
+        **machine(),
+        "model": options.name or options.gguf.stem,
+        "turns": options.turns,
+        "rows": list(saved_rows(turns)),
+    }
     others = [entry for entry in kept if (entry["cpu"], entry["cpus"]) != (here["cpu"], here["cpus"])]
     RESULTS.write_text(json.dumps({"machines": [*others, here]}, indent=1) + "\n")
 

@@ -36,7 +36,7 @@ from autotune.tvm_backend.kernels.shared_library import linking, lowering
 from autotune.tvm_backend.lowering import finish, prepare
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior
-from autotune.tvm_backend.search.design_space import is_too_large
+from autotune.tvm_backend.search.design_space import is_too_wide
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tasks import extract_programs, task_hash
@@ -279,9 +279,9 @@ def _default_trial(program: IRModule, target: Target) -> Trial | None:
     there is a prior for the kind of target.
 
     Returns:
-        The schedule as a trial; None if TVM finds none, the program is too large or the target is a GPU.
+        The schedule as a trial; None if TVM finds none, the program is too wide or the target is a GPU.
     """
-    if target.kind.name != "llvm" or is_too_large(program):
+    if target.kind.name != "llvm" or is_too_wide(program):
         return None  # the default schedules for GPUs are better than a random one
     candidate = propose.by_hand(program) or propose.by_rule(program) or _by_prior(program, target)
     if candidate is None:

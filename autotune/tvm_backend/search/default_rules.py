@@ -12,6 +12,7 @@ step of the reduction is one on vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import tvm
@@ -23,6 +24,7 @@ from autotune.tvm_backend.search.program_blocks import (
     ProgramBlock,
     blocks_of,
     calls_of,
+    count_functions,
     has,
     has_condition_along_rows,
     has_one_end,
@@ -74,9 +76,9 @@ def _apply(schedule: Schedule) -> bool:
         return _parts(schedule, blocks)
     kept = _inlined(schedule, blocks)
     if not any(item.reduces for item in kept):
-        if len(kept) == 1:
-            _elementwise(schedule, kept[0])
-        return len(kept) == 1
+        for item in kept:
+            _elementwise(schedule, item)
+        return True
     shared = _shared(kept)
     if _lies_in_rows(kept, shared):
         _by_rows(schedule, kept, shared)
@@ -86,12 +88,16 @@ def _apply(schedule: Schedule) -> bool:
 
 
 def _inlined(schedule: Schedule, blocks: Sequence[ProgramBlock]) -> list[ProgramBlock]:
-    """Inline what is computed once for each element that reads it, and return the other blocks."""
+    """Inline what is computed once for each element that reads it, and return the other blocks.
+
+    What has two functions in it by then stays: TVM takes minutes to simplify a formula in a formula in a formula.
+    """
     kept = []
     for item in blocks[:-1]:
         consumers = [schedule.get(ref) for ref in schedule.get_consumers(item.ref)]
         again = len(consumers) > 1 or any(is_over_windows(consumer) for consumer in consumers)
-        if item.reduces or (again and is_dear(item)):
+        now = replace(item, block=schedule.get(item.ref))
+        if item.reduces or (again and is_dear(now)) or count_functions(now) > 1:
             kept.append(item)
             continue
         try:

@@ -20,7 +20,6 @@ from autotune.storage.formats import Candidate, Trial
 from autotune.tvm_backend.intrinsics.tile_kernels import register_named
 from autotune.tvm_backend.search import schedule_rules  # noqa: F401  some blocks name its schedule rules
 from autotune.tvm_backend.search.gpu_sketches import QUIET, gpu_generator
-from autotune.tvm_backend.search.program_blocks import formula_reads
 from autotune.tvm_backend.types import (
     Decision,
     Instruction,
@@ -39,7 +38,6 @@ Tile = tuple[int, ...]
 PARTITIONED = "SamplePartitionedTile"
 _ROOT = "root"
 _MAX_ARGUMENTS = 64
-_MAX_READS = 64  # of a formula
 _QUIET = logging.getLogger(QUIET)
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
@@ -71,24 +69,21 @@ def tune_context(
     return context if generator is None else make(space_generator=generator)
 
 
-def is_too_large(program: IRModule) -> bool:
-    """Return whether a kernel has more than 64 arguments, or formulas that read more than 64 elements when inlined.
+def is_too_wide(program: IRModule) -> bool:
+    """Return whether a kernel has more than 64 arguments, as one that joins hundreds of tensors.
 
-    MetaSchedule needs minutes to find schedules for a kernel that joins hundreds of tensors, and to apply one. Its
-    schedules inline whatever is elementwise, and TVM needs minutes to simplify a sine of what arctangents choose.
+    MetaSchedule needs minutes to find schedules for it, and to apply one.
     """
-    if len(program["main"].params) > _MAX_ARGUMENTS:
-        return True
-    return formula_reads(Schedule(program, debug_mask="none", error_render_level="none")) > _MAX_READS
+    return len(program["main"].params) > _MAX_ARGUMENTS
 
 
 def design_space(program: IRModule, target: Target) -> list[Schedule]:
     """Return the sketches of a program: schedules whose sampling instructions are the knobs.
 
     There are none where a rule of MetaSchedule fails, as some do on reductions over an axis of extent 1. There are
-    none either for a program that `is_too_large`.
+    none either for a program that `is_too_wide`.
     """
-    if is_too_large(program):
+    if is_too_wide(program):
         return []
     try:
         return list(tune_context(program, target).generate_design_space())

@@ -9,7 +9,7 @@ from math import prod
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
-from tvm.ir import TensorLoad, TensorRegion
+from tvm.ir import TensorRegion
 
 from autotune.tvm_backend.types import BlockRV, Call, PrimExpr, Schedule
 
@@ -100,29 +100,12 @@ def is_over_windows(block: tvm.s_tir.SBlock) -> bool:
 
 def is_dear(item: ProgramBlock) -> bool:
     """Whether an element takes more than a few instructions, or has a condition, as what is padded has."""
-    return _CONDITION in calls_of(item) or _calls_a_function(item)
+    return _CONDITION in calls_of(item) or count_functions(item) > 0
 
 
-def formula_reads(schedule: Schedule) -> int:
-    """How many elements the longest formula of a program reads once everything in it is inlined.
-
-    An element that two operators read is there twice, with all that it is computed of. 0 for a program in which
-    something is reduced or has a rule of its own, or which calls no function.
-    """
-    items = blocks_of(schedule)
-    if any(item.reduces or is_foreign(item) for item in items) or not any(map(_calls_a_function, items)):
-        return 0
-    reads = dict[str, int]()
-    for item in items:
-        loads: list[TensorLoad] = []
-        tvm_ffi.structural_walk(item.block.body, ((TensorLoad, loads.append),))
-        total = sum(reads.get(str(load.source.name), 1) for load in loads)
-        reads.update((str(region.source.name), total) for region in item.block.writes)
-    return max(reads.values(), default=0)
-
-
-def _calls_a_function(item: ProgramBlock) -> bool:
-    return any(not name.startswith(_CHEAP) for name in calls_of(item))
+def count_functions(item: ProgramBlock) -> int:
+    """How often a block calls functions that take more than a few instructions."""
+    return sum(not name.startswith(_CHEAP) for name in calls_of(item))
 
 
 def calls_of(item: ProgramBlock) -> list[str]:

@@ -234,3 +234,14 @@ def test_a_gather_of_rows_of_odd_length_is_compiled(tmp_path: Path, target: Any)
     index = _RNG.integers(0, 30, (1, 30, 91))
     ours = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(index)).numpy()
     np.testing.assert_array_equal(ours, np.take_along_axis(x, index, 1))
+
+
+def test_a_formula_in_formulas_is_computed_in_steps() -> None:
+    x = te.placeholder((8, 100), "float32", "x")
+    soft = te.compute((8, 100), lambda i, j: te.log(te.exp(x[i, j]) + 1), "soft")
+    mish = te.compute((8, 100), lambda i, j: te.tanh(soft[i, j]) * x[i, j], "mish")
+    waves = te.compute((8, 100), lambda i, j: te.sin(mish[i, j]), "waves")
+    schedule = default_rule(tvm.IRModule({"main": te.create_prim_func([x, waves])}))
+    assert schedule is not None
+    blocks = [schedule.get(ref) for ref in schedule.get_child_blocks(schedule.get_sblock("root"))]
+    assert [str(block.name_hint) for block in blocks] == ["soft", "waves"]
