@@ -172,7 +172,7 @@ class JobModel:
 
 def _written(folder: Path, objects: Mapping[str, bytes]) -> list[str]:
     """Write object files to a folder, and return their paths."""
-    paths = [folder / f"kernel-{name}.o" for name in objects]
+    paths = [folder / f"kernel-{number}.o" for number in range(len(objects))]
     for path, content in zip(paths, objects.values(), strict=True):
         path.write_bytes(content)
     return list(map(str, paths))

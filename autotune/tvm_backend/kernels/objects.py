@@ -58,9 +58,11 @@ def _key(program: PrimFunc, target: Target) -> str:
 
 def _compiled(programs: Mapping[str, PrimFunc], target: Target, children: int) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
+        # The names of kernels say what is fused, and may be too long for files.
+        files = {name: Path(folder, f"{number}.o") for number, name in enumerate(programs)}
 
         def compile_one(name: str) -> None:
-            compile_object(name, programs[name], target, _object(Path(folder), name))
+            compile_object(name, programs[name], target, files[name])
 
         if not children or len(programs) == 1:
             for name in programs:
@@ -69,11 +71,7 @@ def _compiled(programs: Mapping[str, PrimFunc], target: Target, children: int) -
             for name, result in isolated_at_once(list(programs), lambda: compile_one, children, limit_s=_BUILD_S):
                 if result.kind != "ok":
                     raise WorkerError(f"the kernel {name} cannot be compiled: {result.reason}")
-        return {name: _object(Path(folder), name).read_bytes() for name in programs}
-
-
-def _object(folder: Path, name: str) -> Path:
-    return folder / f"{name}.o"
+        return {name: file.read_bytes() for name, file in files.items()}
 
 
 def without_kernels(module: IRModule) -> IRModule:

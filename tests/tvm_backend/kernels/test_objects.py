@@ -131,3 +131,10 @@ def test_a_kernel_that_cannot_be_compiled_is_named(
     with pytest.raises(WorkerError, match=r"^the kernel \w+ cannot be compiled: ValueError: no such instruction$"):
         objects.kernel_objects(lowered, target, kept, children=2)
     assert not kept.folder.exists()
+
+
+def test_the_name_of_a_kernel_may_be_too_long_for_a_file(lowered: Any, target: Any, kept: KeptObjects) -> None:
+    name = "fused_" + "multiply_" * 40
+    program = next(item for item in lowered.functions.values() if isinstance(item, tvm.tirx.PrimFunc))
+    module = tvm.IRModule({name: program.with_attr("global_symbol", name)})
+    assert list(objects.kernel_objects(module, target, kept)) == [name]
