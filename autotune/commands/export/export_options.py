@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -70,7 +70,7 @@ class ExportOptions:
             default all.
     """
 
-    inputs: Sequence[Path] = field(default=())
+    inputs: Sequence[Path] = ()
     source: bool = False
     untuned: bool = False
     quick: bool = False

@@ -73,7 +73,7 @@ def test_other_blocks_are_left_alone(product_of):
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
-def test_pipelines_begin_with_sm_80(product_of, arch):
+def test_pipelines_begin_with_sm_80(product_of, gpu, arch):
     target = tvm_target(resolve_target(f'{{"kind": "cuda", "arch": "{arch}"}}', 1).description)
     assert bool(with_pipeline(product_of(64, 64, 128, "float16"), target)) is (arch == "sm_80")
 
