@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ from autotune.tvm_backend import load
 from autotune.tvm_backend.kernels import probe
 from autotune.tvm_backend.load import installation
 from autotune.workers.worker import Worker, _check_fitness, _load, _run
+
+
+@pytest.fixture(autouse=True)
+def own_limits() -> Iterator[None]:
+    """Give the process back what a stage takes from it: the tests after these would be short of memory."""
+    memory = resource.getrlimit(resource.RLIMIT_DATA)
+    cpus = os.sched_getaffinity(0)
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, memory)
+    os.sched_setaffinity(0, cpus)
 
 
 @pytest.fixture

@@ -27,8 +27,6 @@ ROOT = Path(__file__).parents[3]
 HERE = {"kind": "llvm", "mcpu": "x86-64"} if os.uname().machine == "x86_64" else {"kind": "llvm"}
 EXTENTS = (1, 3, 16, 17, 100, 1000)
 LANES = 64
-_TRIES = 20
-_MAPPING = "unexpected memory mapping"  # ThreadSanitizer ends so where random addresses do not suit it
 
 
 def counting(extent: int) -> Any:
@@ -197,8 +195,5 @@ def test_threads_do_not_race(tmp_path: Path, callers: int) -> None:
     room = Path(pool.__file__).parent
     command = ["gcc", "-O1", "-g", "-fsanitize=thread", "-pthread", f"-I{room}", str(source), "-o", str(program)]
     subprocess.run(command, check=True)
-    for _ in range(_TRIES):
-        run = subprocess.run([program, "1000", str(callers)], capture_output=True, text=True)
-        if _MAPPING not in run.stderr:
-            break
+    run = subprocess.run([program, "1000", str(callers)], capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, "computed\n", "")
