@@ -44,6 +44,9 @@ from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_fi
 from autotune.tvm_backend.untrusted_files import check_trace
 from autotune.workers import oneshot
 
+_PLAIN = ExportOptions()
+_UNCHANGED = "nothing has changed since the last export of the job: these are its files; --again makes new ones"
+
 
 def export(
     workspace: Workspace,
@@ -51,7 +54,7 @@ def export(
     paths: JobPaths,
     output: Path,
     progress: oneshot.TellProgress,
-    options: ExportOptions | None = None,
+    options: ExportOptions = _PLAIN,
 ) -> dict[str, Any]:
     """Compile the best schedules of a job, verify the model, compare its latency, and write it to a folder.
 
@@ -80,7 +83,6 @@ def export(
         DamagedFile: The lock file is no such file.
         ModelError: Source is asked for, and the model has something that cannot be written as source.
     """
-    options = options or ExportOptions()
     spec = read_spec(paths)
     if devices.kind_of(spec) is devices.CommandDevice:
         options.check_commands()
@@ -97,9 +99,7 @@ def export(
         digest = unchanged.made_from(workspace, paths, spec, request)
         before = None if options.again or options.retime else unchanged.again(paths, digest, output)
         if before is not None:
-            progress(
-                "nothing has changed since the last export of the job: these are its files; --again makes new ones"
-            )
+            progress(_UNCHANGED)
             return before
         report = oneshot.export_model(request, config.export.timeout_s, progress).report
         with contextlib.suppress(StorageError, OSError):  # the library is written, which is what was asked for

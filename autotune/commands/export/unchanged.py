@@ -84,11 +84,11 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
     check_model(paths, spec)
     asked = replace(request, workspace="", job="", output="", cpus=(), measure_cpus=(), lock_folder="", kept_bytes=0)
     ingredients = {
+        **ready_library.without_trials(paths, spec),
         "compared with": [_version(package) for package in _RUNTIMES],
         "machine": [cpu_model(), len(allowed_cpus())],
         "request": plain(asked),
         "inputs": [seals.file_digest(file).hex() for file in request.inputs],
-        "library": ready_library.made_from(workspace, paths, spec),
         "trials": _best(workspace, spec, max(_RANKS, request.contenders)),
     }
     return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from autotune.errors import DiskProblem, StorageError
 from autotune.schema import plain
@@ -99,13 +100,22 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec) -> str:
         OSError: A file of the job cannot be read.
     """
     logs = [TuningLog(workspace.tuning_log(spec.target_key, task.hash).records) for task in spec.tasks]
-    ingredients = {
+    best = [[entry.hash for entry in by_time(log.entries())[:1]] for log in logs]
+    ingredients = {**without_trials(paths, spec), "best": best}
+    return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def without_trials(paths: JobPaths, spec: JobSpec) -> dict[str, Any]:
+    """Return what all that is compiled of a job is made from besides its trials: the compiler, the job and its plan.
+
+    Raises:
+        OSError: A file of the job cannot be read.
+    """
+    return {
         "compiler": compiler_digest(),
         "job": formats.to_json(spec),
         "plan": seals.file_digest(paths.plan).hex() if paths.plan.exists() else "",
-        "best": [[entry.hash for entry in by_time(log.entries())[:1]] for log in logs],
     }
-    return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def has_best(workspace: Workspace, spec: JobSpec, best: Mapping[str, Trial]) -> bool:

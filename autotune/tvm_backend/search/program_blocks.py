@@ -15,8 +15,8 @@ from autotune.tvm_backend.types import BlockRV, Call, PrimExpr, Schedule
 
 REDUCED = 2  # the type of an axis that is reduced, in TVM
 _OWN_RULES = ("meta_schedule.pool_", "meta_schedule.adaptive_pool")  # rules of MetaSchedule that are no better
-_CONDITION = "prim.if_then_else"
-_CHEAP = (_CONDITION, "prim.likely", "tirx.bitwise", "tirx.shift", "tirx.fabs")
+CONDITION = "prim.if_then_else"
+_CHEAP = (CONDITION, "prim.likely", "tirx.bitwise", "tirx.shift", "tirx.fabs")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def is_over_windows(block: tvm.s_tir.SBlock) -> bool:
 
 def is_dear(item: ProgramBlock) -> bool:
     """Whether an element takes more than a few instructions, or has a condition, as what is padded has."""
-    return _CONDITION in calls_of(item) or count_functions(item) > 0
+    return CONDITION in calls_of(item) or count_functions(item) > 0
 
 
 def count_functions(item: ProgramBlock) -> int:
@@ -132,5 +132,5 @@ def size_of(block: tvm.s_tir.SBlock) -> int:
 
 def has_condition_along_rows(item: ProgramBlock) -> bool:
     """Whether a condition depends on where in a row an element is, as in a concatenation of rows."""
-    conditions = [call.args[0] for call in _calls(item) if str(call.op.name) == _CONDITION]
+    conditions = [call.args[0] for call in _calls(item) if str(call.op.name) == CONDITION]
     return bool(item.spatial) and any(has(condition, item.spatial[-1]) for condition in conditions)

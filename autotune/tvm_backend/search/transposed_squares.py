@@ -16,11 +16,10 @@ from tvm import sym, tirx
 from tvm.ir import TensorRegion
 
 from autotune.tvm_backend.programs import replaced
-from autotune.tvm_backend.search.program_blocks import ProgramBlock, calls_of, reads_of
+from autotune.tvm_backend.search.program_blocks import CONDITION, ProgramBlock, calls_of, reads_of
 from autotune.tvm_backend.types import BlockRV, LoopRV, Schedule
 
 _SIDES = (16, 8)  # of squares, the preferred one first
-_CONDITION = "prim.if_then_else"
 
 
 def schedule_squares(schedule: Schedule, item: ProgramBlock, parallel_from: int) -> bool:
@@ -71,7 +70,7 @@ def _loop(schedule: Schedule, block: BlockRV, place: int) -> LoopRV:
 def _square(item: ProgramBlock) -> tuple[int, int] | None:
     """The axis along which all that is read across rows lies side by side, and the side of squares; None if none."""
     rank = len(item.spatial)
-    if rank < 2 or _CONDITION in calls_of(item) or rank != len(item.block.iter_vars):
+    if rank < 2 or CONDITION in calls_of(item) or rank != len(item.block.iter_vars):
         return None
     extents = [int(axis.dom.extent) for axis in item.block.iter_vars]
     for axis in range(rank - 1):
