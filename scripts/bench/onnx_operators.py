@@ -102,7 +102,8 @@ def beyond(model: Any) -> str:
 def _trains(node: Any) -> bool:
     """Whether an operator is an optimiser, or normalises by the batch as in training."""
     modes = [bool(item.i) for item in node.attribute if item.name == "training_mode"]
-    return node.domain == "ai.onnx.preview.training" or any(modes)
+    drops = node.op_type == "Dropout" and len(node.input) > 2  # its third input says whether it trains
+    return node.domain == "ai.onnx.preview.training" or any(modes) or drops
 
 
 def parameters(case: Any) -> tuple[str, ...]:

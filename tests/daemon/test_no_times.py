@@ -54,7 +54,7 @@ class Measuring:
         return Trial(hash, [], [], times, failure, self._job.folder.name, round, float(self.trials))
 
 
-@pytest.mark.parametrize(("ending", "fresh"), zip(ENDINGS, (True, False, False, True), strict=True))
+@pytest.mark.parametrize(("ending", "fresh"), [*zip(ENDINGS, (True, False, False, True), strict=True)])
 def test_a_job_without_times_has_failed_and_a_retry_has_its_whole_budget(
     workspace: Workspace,
     clock: ManualClock,  # noqa: F811

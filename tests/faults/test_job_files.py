@@ -118,7 +118,7 @@ def test_a_job_that_is_cancelled_and_cleaned_within_one_poll_leaves_nothing(scen
     daemon = scene.daemon()
     scene.until_tuning()
     scene.user.ok("cancel", 1)
-    assert scene.user.ok("clean", "--finished").startswith("removed 1 job\n")
+    assert scene.user.ok("clean", 1).startswith("removed 1 job\n")
     assert daemon.wait(90) == 0, scene.said
     assert scene.states() == {2: ("done", TRIALS)}
     assert not job.folder.exists(), sorted(job.folder.rglob("*"))

@@ -106,7 +106,7 @@ def test_the_same_shapes_twice_are_refused(tmp_path):
         ingest.run(request, lambda step, waiting=False: None)
 
 
-def test_a_model_whose_shapes_tvm_does_not_find_is_refused_when_it_is_submitted(imported):
+def test_a_model_whose_shapes_are_not_fixed_is_refused_when_it_is_submitted(imported):
     target = numpy_helper.from_array(np.array([0, 4]), "shape")
     none = numpy_helper.from_array(np.array([0]), "none")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
@@ -118,8 +118,18 @@ def test_a_model_whose_shapes_tvm_does_not_find_is_refused_when_it_is_submitted(
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "g", [x], [y], [target, none])
     with pytest.raises(
-        ModelError, match=r"TVM cannot lower .*model\.onnx: it finds no fixed shape for the result of concat"
+        ModelError, match=r"cannot import .*model\.onnx: the size of the result of relax\.\w+ depends on the values"
     ):
+        imported(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), 4)
+
+
+def test_a_result_whose_size_depends_on_values_is_refused_with_its_operator(imported):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])
+    keep = helper.make_tensor_value_info("keep", TensorProto.BOOL, [4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Compress", ["x", "keep"], ["y"], axis=0)], "g", [x, keep], [y])
+    said = r"the size of the result of relax\.nonzero depends on the values of its inputs; fix an input .* --value"
+    with pytest.raises(ModelError, match=said):
         imported(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), 4)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tvm import relax, tirx
 
 from autotune.errors import BadInput, ModelError
 from autotune.options import AUTO, AskedPrecision, InputSpec, Precision
@@ -17,10 +20,11 @@ from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.model_digest import ModelDigest, digest_of
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.calls import check_program
-from autotune.tvm_backend.expressions import constant_bytes
+from autotune.tvm_backend.expressions import called_program, constant_bytes, op_name
 from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.model import Model
+from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE
 from autotune.tvm_backend.models.onnx.snapshot import SharedWeights, write_model
 from autotune.tvm_backend.models.sources import Source, Stamp, open_source, stamp_of
 from autotune.tvm_backend.operators.few_bit_product import has_packed_products
@@ -159,13 +163,14 @@ class _Importer:
             self._progress(f"reading the model{which}")
         model = self._source.read(shapes, self._paths, gpu=self._target.kind.name != "llvm")
         self._progress(f"folding, choosing layouts and fusing{which}")
-        prepared = _guarded(path, lambda: self._prepared(model))
-        if left := unlowered(prepared):
-            raise ModelError(f"TVM cannot lower {path}: it finds no fixed shape for the result of {', '.join(left)}")
-        if self._request.activations != "fp32" and not has_packed_products(prepared):
-            raise ModelError(f"{path}: no product has packed weights for this target; leave out --activations")
-        self._progress(f"extracting tasks{which}")
-        tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
+        with _about_sizes(path, model.module):
+            prepared = _guarded(path, lambda: self._prepared(model))
+            if left := unlowered(prepared):
+                raise ModelError(f"TVM cannot lower {path}: it finds no rule for {', '.join(left)}")
+            if self._request.activations != "fp32" and not has_packed_products(prepared):
+                raise ModelError(f"{path}: no product has packed weights for this target; leave out --activations")
+            self._progress(f"extracting tasks{which}")
+            tasks = _guarded(path, lambda: _checked(extract_tasks(prepared, self._target)))
         if model.rewritten is not None and self._paths is not None:
             self._keep(self._paths, index, model.rewritten)
         named = {batch.dim: 1 for batch in model.open_batches if batch.dim}
@@ -197,6 +202,36 @@ def _checked(tasks: list[Task]) -> list[Task]:
     for task in tasks:
         check_program(task.program)
     return tasks
+
+
+@contextlib.contextmanager
+def _about_sizes(path: Path, module: IRModule) -> Iterator[None]:
+    """Say of a model that cannot be lowered if a size in it depends on values: kernels are for fixed sizes.
+
+    Raises:
+        ModelError: As the block raises it, or with the operator whose result has no fixed size.
+    """
+    try:
+        yield
+    except ModelError as error:
+        operator = _of_open_size(module)
+        if not operator:
+            raise
+        advice = f"fix an input that decides with --value, or end the model before it; {ADVICE}"
+        reason = f"the size of the result of {operator} depends on the values of its inputs"
+        raise ModelError(f"cannot import {path}: {reason}; {advice}") from error
+
+
+def _of_open_size(module: IRModule) -> str:
+    """Return the name of the first operator whose result has no fixed size; empty if there is none."""
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            shape = getattr(binding.var.ty, "shape", None)
+            sizes = shape.values if isinstance(shape, relax.ShapeExpr) else ()
+            is_tensor = isinstance(binding.var.ty, relax.TensorType)
+            if is_tensor and (shape is None or not all(isinstance(size, tirx.IntImm) for size in sizes)):
+                return op_name(binding.value) or called_program(binding.value)
+    return ""
 
 
 def _guarded(path: Path, step: Callable[[], Result]) -> Result:

@@ -64,7 +64,8 @@ def default_rule(program: IRModule) -> Schedule | None:
     schedule = tvm.s_tir.Schedule(program, debug_mask="none", error_render_level="none")
     try:
         return schedule if _apply(schedule) else None
-    except (ScheduleError, _NoRule):  # of a form that these rules do not know
+    # Of a form that these rules do not know, or one that TVM fails at, as a second reduction to a single number.
+    except (ScheduleError, _NoRule, tvm.error.InternalError):
         return None
 
 

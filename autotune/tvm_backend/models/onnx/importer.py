@@ -18,7 +18,9 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.errors import ModelError, OperatorRefused, Refusal, first_line, one_line
 from autotune.options import InputSpec
+from autotune.tvm_backend.models.onnx.converters import missing_operators as missing
 from autotune.tvm_backend.models.onnx.converters import quantised_operators as converters
+from autotune.tvm_backend.models.onnx.converters import resampling
 from autotune.tvm_backend.models.onnx.converters.recurrent_operators import dynamic_lstm, recurrent
 from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, opset_of
@@ -107,10 +109,16 @@ CONVERTERS: Mapping[str, Converter] = {
     "DynamicQuantizeLinear": converters.dynamic_quantize_linear,
     "MatMulInteger": converters.matmul_integer,
     "MatMulNBits": converters.matmul_n_bits,
+    "BitCast": missing.bit_cast,
     "BitShift": corrected.bit_shift,
+    "Col2Im": missing.columns_to_image,
+    "CumProd": missing.cumulative_product,
+    "DeformConv": missing.deformable_convolution,
+    "EyeLike": missing.eye_like,
     "IsInf": corrected.is_inf,
     "ScatterElements": corrected.scatter_elements,
     "SpaceToDepth": corrected.space_to_depth,
+    "NonMaxSuppression": missing.non_maximum_suppression,
     "QGemm": converters.qgemm,
     "QLinearConv": converters.qlinear_conv,
     "QLinearMatMul": converters.qlinear_matmul,
@@ -205,6 +213,8 @@ def _corrected(
         return corrected.number(attrs)
     if corrected.has_known_pads(kind, inputs, attrs):
         return corrected.pad(builder, list(inputs))
+    if kind == "Resize" and (asked := resampling.resize_of(inputs, attrs)) and not asked.is_of_tvm():
+        return resampling.resize(builder, inputs[0], asked)
     return None
 
 

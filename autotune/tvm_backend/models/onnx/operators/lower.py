@@ -20,6 +20,8 @@ from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 Rule = Callable[[NodeProto, Nodes], list[str]]
 
 RULES: Mapping[str, Rule] = {
+    "ArrayFeatureExtractor": short_rules.array_feature_extractor,
+    "Binarizer": short_rules.binarizer,
     "DFT": fourier.dft,
     "STFT": fourier.stft,
     "Loop": loops.loop,
@@ -93,6 +95,8 @@ def rule_of(node: NodeProto, *, unroll: bool = False) -> Rule | None:
         return CONTRIB.get(node.op_type)
     if short_rules.has_output_shape(node):
         return short_rules.conv_transpose
+    if short_rules.has_mask(node):
+        return short_rules.dropout
     return expand if is_defined_by_function(node) else RULES.get(node.op_type)
 
 
@@ -212,8 +216,9 @@ def _check_branches(graph: GraphProto, chosen: Collection[str], values: Mapping[
 
 
 def _of_opset(proto: ModelProto, oldest: int) -> ModelProto:
-    """A copy of a graph, in this version of the operators if it is of an older one."""
-    if opset_of(proto) < oldest:
+    """A copy of a graph, in this version of the operators if it is of an older one, or has none of ONNX's own."""
+    has_own = any(item.domain in ("", "ai.onnx") for item in proto.opset_import)
+    if has_own and opset_of(proto) < oldest:
         try:
             return onnx.version_converter.convert_version(proto, oldest)
         except RuntimeError as error:
@@ -221,6 +226,8 @@ def _of_opset(proto: ModelProto, oldest: int) -> ModelProto:
             raise ModelError(f"its operators are of opset {version}, and cannot be converted: {error}") from error
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
+    if not has_own:
+        copy.opset_import.append(onnx.helper.make_opsetid("", oldest))
     return copy
 
 

@@ -96,17 +96,29 @@ def reverse_sequence(node: NodeProto, nodes: Nodes) -> list[str]:
     return [nodes.op("GatherElements", x, wide, axis=time_axis)]
 
 
+def array_feature_extractor(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Take columns of the last axis by their numbers (ai.onnx.ml). A vector is a row."""
+    x, columns = node.input
+    shape = nodes.shape(x)
+    rows = nodes.reshape(x, (1, *shape)) if len(shape) == 1 else x
+    count = int(np.prod(nodes.shape(columns), dtype=np.int64))
+    return [nodes.op("Gather", rows, nodes.reshape(columns, (count,)), axis=max(len(shape) - 1, 1))]
+
+
+def binarizer(node: NodeProto, nodes: Nodes) -> list[str]:
+    """1 where a number is larger than a threshold, else 0 (ai.onnx.ml)."""
+    (x,) = node.input
+    threshold = nodes.constant_like(attributes_of(node).get("threshold", 0.0), x)
+    return [nodes.cast(nodes.op("Greater", x, threshold), nodes.dtype(x))]
+
+
 def has_output_shape(node: NodeProto) -> bool:
     """Whether an operator is a transposed convolution that names its output's size, which TVM's importer ignores."""
     return node.op_type == "ConvTranspose" and any(item.name == "output_shape" for item in node.attribute)
 
 
 def conv_transpose(node: NodeProto, nodes: Nodes) -> list[str]:
-    """Write a transposed convolution with the padding that gives its output the size which it names.
-
-    Raises:
-        ValueError: No padding does: the output is to be larger than what the windows cover.
-    """
+    """Write a transposed convolution with the padding that gives its output the size which it names."""
     attributes = attributes_of(node)
     upper = attributes.pop("auto_pad", "NOTSET") == "SAME_UPPER"
     given = nodes.shape(node.input[0])[2:]
@@ -114,17 +126,17 @@ def conv_transpose(node: NodeProto, nodes: Nodes) -> list[str]:
     rank = len(given)
     wanted = attributes.pop("output_shape")
     strides, dilations = (attributes.get(name) or [1] * rank for name in ("strides", "dilations"))
-    more = attributes.get("output_padding") or [0] * rank
+    more = list(attributes.pop("output_padding", None) or [0] * rank)
     before = []
     after = []
     for axis in range(rank):
         window = (kernel[axis] - 1) * dilations[axis] + 1
         total = strides[axis] * (given[axis] - 1) + more[axis] + window - wanted[axis]
-        if total < 0:
-            raise ValueError(f"an output of {wanted[axis]} is larger than what its windows cover")
+        more[axis] -= min(total, 0)  # what no window covers is the bias alone
+        total = max(total, 0)
         before.append(total // 2 if upper else total - total // 2)
         after.append(total - before[-1])
-    return [nodes.op("ConvTranspose", *node.input, **{**attributes, "pads": [*before, *after]})]
+    return [nodes.op("ConvTranspose", *node.input, **{**attributes, "pads": [*before, *after], "output_padding": more})]
 
 
 def is_unsupported_power(node: NodeProto, values: Mapping[str, Value]) -> bool:
@@ -152,3 +164,14 @@ def _as(nodes: Nodes, name: str, dtype: int, wanted: int) -> str:
 
 def _is_float(dtype: int) -> bool:
     return dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def has_mask(node: NodeProto) -> bool:
+    """Whether an operator is a dropout that says what it keeps: TVM's importer takes that for a number."""
+    return node.op_type == "Dropout" and len(node.output) > 1 and bool(node.output[1])
+
+
+def dropout(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Outside of training nothing is dropped."""
+    x = node.input[0]
+    return [nodes.op("Identity", x), nodes.constant(np.ones(nodes.shape(x)), np.bool_)]
