@@ -12,7 +12,8 @@ or an axis given as constants, as `submit --value` does; it counts apart. Tests 
 defined by ("_expanded") are left out. Results are kept in a file, and a test that has one is not run again.
 
 The second count leaves out what no network for a CPU has, whether it passes or not: types with fewer than eight bits
-and floats of eight, which no CPU computes with; strings; sequences and optional values; operators that train.
+and floats of eight, which no CPU computes with; strings; sequences and optional values; operators that train or draw
+random numbers; models without inputs; trees; files of images.
 """
 
 from __future__ import annotations
@@ -42,7 +43,19 @@ LIMIT_S = 60
 LONGEST = 160
 # Inputs by their names in ONNX's schemas.
 PARAMETERS = frozenset(
-    {"K", "axes", "axis", "block_shape", "constant_value", "depth", "dft_length", "ends", "frame_length", "frame_step"}
+    {
+        "K",
+        "axes",
+        "axis",
+        "block_shape",
+        "condition",
+        "constant_value",
+        "depth",
+        "dft_length",
+        "ends",
+        "frame_length",
+        "frame_step",
+    }
     | {"image_shape", "k"}
     | {"output_shape", "pads", "ratio", "repeats", "roi", "scales", "shape", "size", "sizes", "split", "starts"}
     | {"steps", "training_mode", "values"}
@@ -52,6 +65,7 @@ NARROW = frozenset(
     for name, value in TensorProto.DataType.items()
     if name.startswith(("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
 )
+NO_NETWORKS = {"Bernoulli": "random numbers", "ImageDecoder": "files of images", "TreeEnsemble": "trees"}
 WHOLE = frozenset({"ConstantOfShape", "Range"})  # all of their inputs set a shape
 
 
@@ -96,7 +110,11 @@ def beyond(model: Any) -> str:
         return "numbers of 2, 4 and 8 bits"
     if TensorProto.STRING in types:
         return "strings"
-    return "operators that train" if any(map(_trains, graph.node)) else ""
+    if not graph.input:
+        return "models without inputs"
+    kinds = {node.op_type for node in graph.node}
+    named = next((what for kind, what in NO_NETWORKS.items() if kind in kinds), "")
+    return "operators that train" if any(map(_trains, graph.node)) else named
 
 
 def _trains(node: Any) -> bool:

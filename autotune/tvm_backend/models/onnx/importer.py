@@ -209,6 +209,12 @@ def _corrected(
         return corrected.gather(builder, list(inputs), attrs)
     if corrected.is_bounded(kind, inputs):
         return corrected.clip(builder, list(inputs))
+    if corrected.has_empty_part(kind, inputs):
+        return corrected.split(builder, list(inputs), attrs)
+    if corrected.joins_nothing(kind, inputs):
+        return corrected.concat(builder, list(inputs), attrs)
+    if corrected.is_of_whole_rows(kind, inputs, attrs):
+        return corrected.rms_normalization(builder, list(inputs), attrs)
     if corrected.is_number(kind, inputs):
         return corrected.number(attrs)
     if corrected.has_known_pads(kind, inputs, attrs):

@@ -39,7 +39,6 @@ OPERATORS = {
     "split_to_sequence_1": "SplitToSequence",
     "split_variable_parts_1d_opset13": "Split",
     "stft": "STFT",
-    "tensorscatter": "TensorScatter",
     "tfidfvectorizer_tf_batch_onlybigrams_skip0": "TfIdfVectorizer",
     "top_k": "TopK",
     "upsample_nearest": "Upsample",

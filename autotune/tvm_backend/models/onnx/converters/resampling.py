@@ -130,23 +130,25 @@ def resize(builder: BlockBuilder, x: Expr, asked: _Resize) -> Expr:
         raise ValueError(f"it interpolates {x.ty.dtype}, for which there is no rule")
     outside = np.zeros(1, bool)
     for axis in asked.axes:
-        at = axis.coordinates(asked.coordinates)
+        coordinates = axis.coordinates(asked.coordinates)
         if asked.coordinates == "tf_crop_and_resize":
-            shown = ((at < 0) | (at > axis.size - 1)).reshape(-1, *[1] * (asked.rank - 1 - axis.place))
+            shown = ((coordinates < 0) | (coordinates > axis.size - 1)).reshape(
+                -1, *[1] * (asked.rank - 1 - axis.place)
+            )
             outside = outside | shown
         if axis.resized != axis.size or axis.scale != 1 or axis.region != (0.0, 1.0):
-            x = _along(builder, x, axis, at, asked)
+            x = _along(builder, x, axis, coordinates, asked)
     if not outside.any():
         return x
     dtype = str(x.ty.dtype)
     return builder.emit(relax.op.where(relax.const(outside, "bool"), relax.const(asked.extrapolated, dtype), x))
 
 
-def _along(builder: BlockBuilder, x: Expr, axis: _Axis, at: Values, asked: _Resize) -> Expr:
+def _along(builder: BlockBuilder, x: Expr, axis: _Axis, coordinates: Values, asked: _Resize) -> Expr:
     if asked.mode == "nearest":
-        places = np.clip(_rounded(at, asked.rounding), 0, axis.size - 1).astype(np.int64)
+        places = np.clip(_rounded(coordinates, asked.rounding), 0, axis.size - 1).astype(np.int64)
         return builder.emit(relax.op.take(x, relax.const(places), axis.place))
-    matrix = relax.const(_matrix(axis, at, asked).astype(str(x.ty.dtype)))
+    matrix = relax.const(_matrix(axis, coordinates, asked).astype(str(x.ty.dtype)))
     rank = asked.rank
     if axis.place == rank - 2:
         return builder.emit(relax.op.matmul(matrix, x))
@@ -159,13 +161,13 @@ def _along(builder: BlockBuilder, x: Expr, axis: _Axis, at: Values, asked: _Resi
     return builder.emit(relax.op.permute_dims(product, back))
 
 
-def _matrix(axis: _Axis, at: Values, asked: _Resize) -> Values:
+def _matrix(axis: _Axis, coordinates: Values, asked: _Resize) -> Values:
     """Return what each element afterwards takes of each before, as (resized, size)."""
     stretch = max(1 / axis.scale, 1.0) if asked.antialias else 1.0
     reach = (1 if asked.mode == "linear" else 2) * stretch
     taps = np.arange(math.ceil(2 * reach) + 1)
-    near = np.floor(at - reach).astype(int)[:, None] + taps
-    distance = np.abs(near - at[:, None]) / stretch
+    near = np.floor(coordinates - reach).astype(int)[:, None] + taps
+    distance = np.abs(near - coordinates[:, None]) / stretch
     shares = np.maximum(1 - distance, 0) if asked.mode == "linear" else _cubic(distance, asked.cubic)
     if asked.exclude_outside:
         shares = shares * ((near >= 0) & (near < axis.size))
@@ -184,12 +186,12 @@ def _cubic(distance: Values, a: float) -> Values:
     return shares
 
 
-def _rounded(at: Values, mode: str) -> Values:
+def _rounded(coordinates: Values, mode: str) -> Values:
     if mode == "floor":
-        return np.floor(at)
+        return np.floor(coordinates)
     if mode == "ceil":
-        return np.ceil(at)
-    rounded: Values = np.ceil(at - 0.5) if mode == "round_prefer_floor" else np.floor(at + 0.5)
+        return np.ceil(coordinates)
+    rounded: Values = np.ceil(coordinates - 0.5) if mode == "round_prefer_floor" else np.floor(coordinates + 0.5)
     return rounded
 
 

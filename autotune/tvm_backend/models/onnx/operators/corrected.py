@@ -126,6 +126,49 @@ def pad(builder: BlockBuilder, inputs: Sequence[Expr]) -> Expr:
     return builder.emit(relax.op.nn.pad(data, np.stack([before, after], axis=1).ravel().tolist(), "constant", value))
 
 
+def joins_nothing(kind: str, inputs: Sequence[Expr | None]) -> bool:
+    """Return whether an operator is a `Concat` with empty tensors, of which TVM makes loops that it cannot lower."""
+    return kind == "Concat" and any(map(_is_empty, inputs)) and not all(map(_is_empty, inputs))
+
+
+def concat(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr:
+    """Emit a `Concat` of what is not empty."""
+    filled = [item for item in inputs if not _is_empty(item)]
+    return filled[0] if len(filled) == 1 else builder.emit(relax.op.concat(filled, int(attributes["axis"])))
+
+
+def has_empty_part(kind: str, inputs: Sequence[Expr | None]) -> bool:
+    """Return whether an operator is a `Split` with an empty part, of which TVM makes loops that it cannot lower."""
+    if kind != "Split" or len(inputs) != 2:
+        return False
+    x, sizes = inputs
+    if x is None or sizes is None or not is_tensor_constant(sizes):
+        return False
+    is_computed = isinstance(x.ty, relax.TensorType) and not is_tensor_constant(x)
+    return is_computed and bool(static_shape(x)) and 0 in sizes.value.numpy()
+
+
+def split(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr:
+    """Emit a `Split` as slices. An empty part is a constant."""
+    x, sizes = inputs
+    shape = static_shape(x)
+    axis = int(attributes.get("axis", 0)) % len(shape)
+    parts = []
+    start = 0
+    for size in map(int, sizes.value.numpy()):
+        if size:
+            parts.append(builder.emit(relax.op.strided_slice(x, [axis], [start], [start + size])))
+        else:
+            empty = np.zeros((*shape[:axis], 0, *shape[axis + 1 :]))
+            parts.append(builder.emit(relax.const(empty, str(x.ty.dtype))))
+        start += size
+    return relax.Tuple(parts)
+
+
+def _is_empty(item: Expr | None) -> bool:
+    return item is not None and isinstance(item.ty, relax.TensorType) and 0 in static_shape(item)
+
+
 def is_number(kind: str, inputs: Sequence[Expr | None]) -> bool:
     """Return whether an operator is a `ConstantOfShape` of no axes, which TVM broadcasts a list of one number to."""
     return kind == "ConstantOfShape" and inputs[0] is not None and static_shape(inputs[0]) == (0,)
@@ -136,6 +179,24 @@ def number(attributes: Mapping[str, Any]) -> Expr:
     value = attributes.get("value")
     given = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
     return relax.const(given.reshape(()), str(given.dtype))
+
+
+def is_of_whole_rows(kind: str, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> bool:
+    """Return whether an operator is an `RMSNormalization` over all axes, at which TVM's fails."""
+    x = inputs[0]
+    rank = len(static_shape(x)) if kind == "RMSNormalization" and x is not None else 0
+    return rank > 0 and int(attributes.get("axis", -1)) % rank == 0
+
+
+def rms_normalization(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr:
+    """Emit an `RMSNormalization` over all axes as one of a single row."""
+    x, scale = inputs
+    shape = static_shape(x)
+    row = builder.emit(relax.op.reshape(x, (1, math.prod(shape))))
+    wide = builder.emit(relax.op.broadcast_to(scale, shape))
+    weight = builder.emit(relax.op.reshape(wide, (math.prod(shape),)))
+    normal = builder.emit(relax.op.nn.rms_norm(row, weight, [1], float(attributes.get("epsilon", 1e-5))))
+    return builder.emit(relax.op.reshape(normal, shape))
 
 
 def check_roi_align(attributes: Mapping[str, Any]) -> None:

@@ -145,7 +145,7 @@ class _Body:
     def _append(self, node: NodeProto, names: Mapping[str, str], prefix: str) -> None:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
-        copy.name = f"{prefix}.{node.name}"
+        copy.name = f"{prefix}.{node.name or next(filter(None, node.output), '')}"
         rename(copy, names)
         self._nodes.written.append(copy)
 

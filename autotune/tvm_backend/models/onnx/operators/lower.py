@@ -31,6 +31,7 @@ RULES: Mapping[str, Rule] = {
     "Scaler": short_rules.scaler,
     "OneHot": short_rules.one_hot,
     "ReverseSequence": short_rules.reverse_sequence,
+    "TensorScatter": short_rules.tensor_scatter,
 }
 
 # Those of ONNX Runtime's own domain.

@@ -112,13 +112,38 @@ def binarizer(node: NodeProto, nodes: Nodes) -> list[str]:
     return [nodes.cast(nodes.op("Greater", x, threshold), nodes.dtype(x))]
 
 
+def tensor_scatter(node: NodeProto, nodes: Nodes) -> list[str]:
+    """Write rows into a cache from an index of each batch on. Inputs: the cache, the rows, and the indices or none.
+
+    Raises:
+        ValueError: A shape is not known.
+    """
+    cache, update, indices = [*node.input, ""][:3]
+    attributes = attributes_of(node)
+    shape = nodes.shape(update)
+    axis = int(attributes.get("axis", -2)) % len(shape)
+    steps = np.arange(shape[axis]).reshape(-1, *[1] * (len(shape) - axis - 1))
+    place = nodes.constant(steps, np.int64)
+    if indices:
+        start = nodes.reshape(nodes.cast(indices, TensorProto.INT64), (shape[0], *[1] * (len(shape) - 1)))
+        place = nodes.op("Add", start, place)
+    if attributes.get("mode") == "circular":
+        place = nodes.op("Mod", place, nodes.constant(nodes.shape(cache)[axis], np.int64))
+    wide = nodes.op("Expand", place, nodes.constant(shape, np.int64))
+    return [nodes.op("ScatterElements", cache, wide, update, axis=axis)]
+
+
 def has_output_shape(node: NodeProto) -> bool:
     """Whether an operator is a transposed convolution that names its output's size, which TVM's importer ignores."""
     return node.op_type == "ConvTranspose" and any(item.name == "output_shape" for item in node.attribute)
 
 
 def conv_transpose(node: NodeProto, nodes: Nodes) -> list[str]:
-    """Write a transposed convolution with the padding that gives its output the size which it names."""
+    """Write a transposed convolution with the padding that gives its output the size which it names.
+
+    Raises:
+        ValueError: No padding does: the output is to be larger than what the windows cover by a stride or more.
+    """
     attributes = attributes_of(node)
     upper = attributes.pop("auto_pad", "NOTSET") == "SAME_UPPER"
     given = nodes.shape(node.input[0])[2:]
@@ -132,6 +157,8 @@ def conv_transpose(node: NodeProto, nodes: Nodes) -> list[str]:
     for axis in range(rank):
         window = (kernel[axis] - 1) * dilations[axis] + 1
         total = strides[axis] * (given[axis] - 1) + more[axis] + window - wanted[axis]
+        if -total >= strides[axis]:
+            raise ValueError(f"an output of {wanted[axis]} is larger than what its windows cover")
         more[axis] -= min(total, 0)  # what no window covers is the bias alone
         total = max(total, 0)
         before.append(total // 2 if upper else total - total // 2)
