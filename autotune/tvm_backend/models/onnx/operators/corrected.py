@@ -153,16 +153,16 @@ def split(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str
     x, sizes = inputs
     shape = static_shape(x)
     axis = int(attributes.get("axis", 0)) % len(shape)
-    parts = []
+    pieces = []
     start = 0
     for size in map(int, sizes.value.numpy()):
         if size:
-            parts.append(builder.emit(relax.op.strided_slice(x, [axis], [start], [start + size])))
+            pieces.append(builder.emit(relax.op.strided_slice(x, [axis], [start], [start + size])))
         else:
             empty = np.zeros((*shape[:axis], 0, *shape[axis + 1 :]))
-            parts.append(builder.emit(relax.const(empty, str(x.ty.dtype))))
+            pieces.append(builder.emit(relax.const(empty, str(x.ty.dtype))))
         start += size
-    return relax.Tuple(parts)
+    return relax.Tuple(pieces)
 
 
 def _is_empty(item: Expr | None) -> bool:

@@ -140,7 +140,7 @@ def enlarged(**attributes):
         {"output_shape": [10, 11], "auto_pad": "SAME_UPPER"},
         {"output_shape": [10, 11], "auto_pad": "SAME_LOWER"},
         {"output_shape": [12, 12], "output_padding": [1, 1], "dilations": [2, 1]},
-        {"output_shape": [12, 14]},
+        {"output_shape": [12, 13]},
     ],
 )
 def test_a_transposed_convolution_that_names_the_size_of_its_output(attributes):
