@@ -12,7 +12,7 @@ from autotune.storage.export_lock import LOCK, ExportLock, LockedTask
 from autotune.storage.formats import Trial
 from autotune.storage.job_files import read_plan
 from autotune.tvm_backend.compiler_digest import compiler_digest
-from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT, OpenDimensions
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
 from autotune.tvm_backend.export.verification.verify_model import Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
@@ -45,7 +45,7 @@ def write(
     comes last.
     """
     output = Path(export.request.output)
-    publish_bytes(output / SCRIPT, _script(export, report["instructions"], verified).encode())
+    publish_bytes(output / SCRIPT, _script(export, report, verified).encode())
     publish_file(tuned, output / LIBRARY)
     model = export.models[0]
     if isinstance(model, GgufModel) and (tokenizer := model.tokenizer()) is not None:
@@ -61,7 +61,8 @@ def write(
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
 
 
-def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[Verified]) -> str:
+def _script(export: ExportJob, report: Mapping[str, Any], verified: Sequence[Verified]) -> str:
+    instructions = report["instructions"]
     model = export.models[0]
     if isinstance(model, GgufModel):
         return script.language_source(
@@ -69,7 +70,9 @@ def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[V
         )
     if export.request.board is None:
         rows = [item.case.inputs.rows for item in verified]
-        return script.source(export.spec, export.request.threads, rows, instructions)
+        padding = report["padding"]
+        opened = OpenDimensions(padding["inputs"], padding["outputs"])
+        return script.source(export.spec, export.request.threads, rows, instructions, opened)
     return script.board_source(export.spec, export.request.board, export.request.threads, instructions)
 
 
