@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
@@ -209,3 +211,49 @@ def test_a_model_whose_results_depend_on_padding_keeps_to_its_tuned_sizes(export
 def test_the_report_says_what_is_open(exported: Path) -> None:
     padding = json.loads((exported / "mean" / "report.json").read_text())["padding"]
     assert padding["inputs"] == {"input_ids": ["batch", ""]} and padding["outputs"] == [["batch", ""]]
+
+
+OWN = """
+#include "autotune.h"
+#include <cstdio>
+
+int main(int, char** argv) {
+  autotune::Model net(argv[1]);
+  const std::vector<int64_t> ids(17, 3), mask(17, 1);
+  for (const std::vector<int64_t>& sizes : {SIZES}) {
+    const autotune::Shape shape(sizes.begin(), sizes.begin() + 2), other(sizes.begin() + 2, sizes.end());
+    try {
+      for (const autotune::Output& output :
+           net.run({autotune::input(ids.data(), shape), autotune::input(mask.data(), other)}))
+        std::printf("%s %.4f\\n", autotune::text(output.shape).c_str(), output.values<float>().back());
+    } catch (const std::invalid_argument& error) {
+      std::printf("%s\\n", error.what());
+    }
+  }
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_a_program_in_cpp_takes_them_too(exported: Path, tmp_path: Path) -> None:
+    right = [(2, 5), (1, 16), (3, 3), (1, 1)]
+    wrong = [(1, 17, 1, 17), (1, 7, 1, 6)]
+    sizes = [(*shape, *shape) for shape in right] + wrong
+    library = shutil.copytree(exported / "masked", tmp_path / "lib")
+    program = library / "cpp"
+    cases = ", ".join(f"std::vector<int64_t>{{{', '.join(map(str, case))}}}" for case in sizes)
+    (program / "main.cc").write_text(OWN.replace("SIZES", cases))
+    site = Path(tvm_ffi.__file__).parents[1]
+    for words in (["-B", tmp_path, "-S", program, f"-DTVM_SITE={site}"], ["--build", tmp_path]):
+        done = subprocess.run(["cmake", *map(str, words)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    command = [tmp_path / "main", exported / "masked" / "model.so"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    model = autotune.load(exported / "masked")
+    outputs = [output for shape in right for output in model(np.full(shape, 3), np.ones(shape, np.int64))]
+    assert lines[:-2] == [f"{'x'.join(map(str, output.shape))} {output.ravel()[-1]:.4f}" for output in outputs]
+    there = ", ".join(f"input_ids of {batch}x{length}" for batch in (1, 3) for length in (4, 8, 16))
+    assert lines[-2:] == [
+        f"the library was compiled for other shapes: {there}",
+        "the inputs disagree on sequence: 7 and 6",
+    ]

@@ -54,7 +54,7 @@ def write(
         library = cpp_program.Library(
             LIBRARY, report["library"]["bytes"], export.request.threads, report["instructions"]
         )
-        _write_program(export, library, verified)
+        _write_program(export, library, verified, _padding(report))
     if export.request.source:
         move_source(tuned.parent / SOURCE, output / SOURCE)
     formats.write(output / LOCK, lock)
@@ -70,13 +70,17 @@ def _script(export: ExportJob, report: Mapping[str, Any], verified: Sequence[Ver
         )
     if export.request.board is None:
         rows = [item.case.inputs.rows for item in verified]
-        padding = report["padding"]
-        opened = OpenDimensions(padding["inputs"], padding["outputs"])
-        return script.source(export.spec, export.request.threads, rows, instructions, opened)
+        return script.source(export.spec, export.request.threads, rows, instructions, _padding(report))
     return script.board_source(export.spec, export.request.board, export.request.threads, instructions)
 
 
-def _write_program(export: ExportJob, library: cpp_program.Library, verified: Sequence[Verified]) -> None:
+def _padding(report: Mapping[str, Any]) -> OpenDimensions:
+    return OpenDimensions(report["padding"]["inputs"], report["padding"]["outputs"])
+
+
+def _write_program(
+    export: ExportJob, library: cpp_program.Library, verified: Sequence[Verified], padding: OpenDimensions
+) -> None:
     """Write the C++ program.
 
     It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
@@ -85,7 +89,7 @@ def _write_program(export: ExportJob, library: cpp_program.Library, verified: Se
     make_folders(folder)
     spec = export.spec
     functions = [
-        cpp_program.CppFunction(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
+        cpp_program.CppFunction(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows, padding)
         for item in verified
         for case in [item.case]
     ]
