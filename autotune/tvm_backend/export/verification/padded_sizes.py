@@ -20,7 +20,7 @@ from autotune.tvm_backend.export.progress import Leases
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob
 from autotune.tvm_backend.export.verification import accuracy
-from autotune.tvm_backend.export.verification.verify_model import Case, Verified, library_outputs
+from autotune.tvm_backend.export.verification.verify_model import Case, Verified, allowed_by, library_outputs
 
 OutputDims = tuple[tuple[str, ...], ...]
 
@@ -89,7 +89,7 @@ class _Run:
     Attributes:
         sizes: The sizes of the dimensions that were padded.
         case: What the library was verified on at the sizes that they were padded to.
-        ours: The outputs of the library at those sizes.
+        ours: The outputs of the library at the padded sizes.
         expected: The outputs of the model.
     """
 
@@ -107,10 +107,11 @@ class _Padding:
         self._model = export.models[0]
         self._library = library
         self._cases = {item.case.entry.name: item.case for item in verified}
-        self._limit = max([export.request.tolerance, *(item.own_error for item in verified)])
         self._entries: dict[str, Shapes] = {
             name: {item.name: item.shape for item in case.entry.inputs} for name, case in self._cases.items()
         }
+        own = () if export.request.inputs else map(allowed_by, export.spec.own_error)
+        self._limit = max([export.request.tolerance, *(item.own_error for item in verified), *own])
         first = next(iter(self._entries.values()))
         named = self._model.open_dims()
         self._dims = {name: dims for name, dims in named.items() if len(dims) == len(first.get(name, ()))}
@@ -173,12 +174,13 @@ class _Padding:
             VerificationError: It is not allowed.
         """
         outputs = [cut(output, names, run.sizes) for output, names in zip(run.ours, dims, strict=True)]
-        other = [array.shape for array in outputs] != [array.shape for array in run.expected]
+        where = f"at {_written(run.sizes)} the outputs of padded inputs"
+        if [array.shape for array in outputs] != [array.shape for array in run.expected]:
+            raise VerificationError(f"{where} have other shapes")
         error = accuracy.largest_error(outputs, run.expected, run.case.inputs.probabilities)
-        if error <= self._limit:
-            return error
-        how = "have other shapes" if other else f"differ by {error:.2g}"
-        raise VerificationError(f"at {_written(run.sizes)} the outputs of padded inputs {how}")
+        if not error <= self._limit:
+            raise VerificationError(f"{where} differ by {error:.2g}")
+        return error
 
     def _with_dim(self, outputs: OutputDims, run: _Run, dim: str) -> OutputDims:
         """Add to the dimensions of outputs which of them is this one: its size is that of the inputs in both runs."""
