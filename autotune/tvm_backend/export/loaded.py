@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, OpenDi
 from autotune.tvm_backend.export.padding import cut, padded, pick_entry, sizes_of
 from autotune.tvm_backend.isa import permissions
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
+
+_PICKED = 1024  # shapes of inputs whose entry is remembered: to look among many takes 0.1 ms
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -156,9 +159,12 @@ class LoadedModel:
             name: {item.name: (item.shape, item.dtype) for item in inputs} for name, inputs in entries.items()
         }
         self.inputs: Inputs = next(iter(self.entries.values()))
-        self._shapes = {
-            entry: {name: shape for name, (shape, _) in inputs.items()} for entry, inputs in self.entries.items()
-        }
+        shapes = {entry: {name: shape for name, (shape, _) in inputs.items()} for entry, inputs in self.entries.items()}
+        names = tuple(self.inputs)
+        open_inputs = self._padding.inputs
+        self._picked = lru_cache(_PICKED)(
+            lambda *given: pick_entry(shapes, dict(zip(names, given, strict=True)), open_inputs)
+        )
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Array | tuple[Array, ...]:
         """Run the model once: of its entries the one for inputs of these shapes, or the next larger one.
@@ -210,7 +216,7 @@ class LoadedModel:
         if len(self.entries) == 1:
             return next(iter(self.entries))
         try:
-            return pick_entry(self._shapes, {name: given[name].shape for name in self.inputs}, self._padding.inputs)
+            return self._picked(*(given[name].shape for name in self.inputs))
         except ValueError as error:
             raise BadInput(str(error)) from None
 
