@@ -21,7 +21,7 @@ import autotune
 from autotune.errors import BadInput
 from autotune.onnxruntime import InferenceSession
 
-from .conftest import MadeOnce, make_user
+from .conftest import SCRIPTS, MadeOnce, make_user
 
 WIDTH = 16
 HEADS = 2
@@ -211,6 +211,19 @@ def test_a_model_whose_results_depend_on_padding_keeps_to_its_tuned_sizes(export
 def test_the_report_says_what_is_open(exported: Path) -> None:
     padding = json.loads((exported / "mean" / "report.json").read_text())["padding"]
     assert padding["inputs"] == {"input_ids": ["batch", ""]} and padding["outputs"] == [["batch", ""]]
+
+
+@pytest.mark.slow
+def test_two_exports_are_compared_as_users_call_them(exported: Path, tmp_path: Path) -> None:
+    """The second has no entry for the inputs of the first, and pads them."""
+    first = shutil.copytree(exported / "masked", tmp_path / "longer")
+    report = json.loads((first / "report.json").read_text())
+    report["inputs"] = [{**item, "shape": [1, 7]} for item in report["inputs"]]
+    (first / "report.json").write_text(json.dumps(report))
+    command = [sys.executable, SCRIPTS / "bench" / "compare_exports.py", first, exported / "masked", "--turns", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(" in 1 turns)")
 
 
 OWN = """

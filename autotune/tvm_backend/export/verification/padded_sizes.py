@@ -16,7 +16,7 @@ from typing import Any
 from autotune.errors import AutotuneError, VerificationError
 from autotune.tvm_backend.export.inputs import check_reference
 from autotune.tvm_backend.export.padding import Dims, Shapes, cut, elements, padded, pick_entry, sizes_of
-from autotune.tvm_backend.export.progress import Leases
+from autotune.tvm_backend.export.progress import Leases, NumberedSteps
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob
 from autotune.tvm_backend.export.verification import accuracy
@@ -53,12 +53,12 @@ def verify(export: ExportJob, library: Path, verified: Sequence[Verified], lease
         export: The job.
         library: Its library.
         verified: What was verified at each set of shapes.
-        leases: Wait for what the library may use.
+        leases: Wait for what the library may use, and tell how far it is.
     """
     if len(verified) < 2 or export.request.board is not None:
         return asdict(PaddedSizes())
     with leases.comparison():
-        return asdict(_Padding(export, library, verified).found())
+        return asdict(_Padding(export, library, verified, leases.steps).found())
 
 
 def tuned_sizes(entries: Mapping[str, Shapes], dims: Dims) -> dict[str, tuple[int, ...]]:
@@ -102,7 +102,8 @@ class _Run:
 class _Padding:
     """Tries whether the results of a library depend on padding."""
 
-    def __init__(self, export: ExportJob, library: Path, verified: Sequence[Verified]) -> None:
+    def __init__(self, export: ExportJob, library: Path, verified: Sequence[Verified], steps: NumberedSteps) -> None:
+        self._steps = steps
         self._export = export
         self._model = export.models[0]
         self._library = library
@@ -152,7 +153,8 @@ class _Padding:
         cases = [self._cases[pick_entry(self._entries, given, inputs)] for given in shapes]
         arrays = [_parts(case, given) for case, given in zip(cases, shapes, strict=True)]
         references = self._model.outputs(arrays, self._export.request.threads)
-        for sizes, case, given in zip(several, cases, arrays, strict=True):
+        for number, (sizes, case, given) in enumerate(zip(several, cases, arrays, strict=True)):
+            self._steps.done(number, len(several))
             expected = self._reference(references, sizes)
             whole = [padded(array, item.shape) for array, item in zip(given, case.entry.inputs, strict=True)]
             ours = library_outputs(
