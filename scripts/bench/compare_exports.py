@@ -3,8 +3,9 @@
 
     python scripts/bench/compare_exports.py BEFORE AFTER --turns 21
 
-The ratio is that of the second to the first within a turn: its median, and its range. Nothing else should run on the
-machine.
+Both are called on inputs of the first, as users call them: of several sets of shapes, the second runs the one for these
+inputs, which are padded where none has their sizes. The ratio is that of the second to the first within a turn: its
+median, and its range. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from exports import Export
 
+import autotune
+from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, RuntimeComparison, ratios
+
+_LOADED = "loaded"  # the runtime that this script adds to those of `timed_process`, for the processes that it starts
+_PROCESS = "--process"
 
 
 def main() -> int:
@@ -25,8 +34,10 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=21)
     options = parser.parse_args()
     before, after = map(Export.read, options.folders)
-    runtimes = {"before": before.library, "after": after.library}
-    with RuntimeComparison(runtimes, before.inputs, before.arrays(), before.threads) as comparison:
+    exports = {"before": before, "after": after}
+    runtimes = {name: replace(export.library, runtime=_LOADED) for name, export in exports.items()}
+    program = (str(Path(__file__).resolve()), _PROCESS)
+    with RuntimeComparison(runtimes, before.inputs, before.arrays(), before.threads, program) as comparison:
         times = comparison.time(options.turns * TIMINGS)
     shares = ratios(times["after"], times["before"])
     for export, name in ((before, "before"), (after, "after")):
@@ -37,5 +48,21 @@ def main() -> int:
     return 0
 
 
+def loaded(request: Mapping[str, Any], arrays: timed_process.Arrays) -> timed_process.Run:
+    """Return what runs an export on these arrays, once for each call."""
+    model = autotune.load(Path(request["model"]).parent, int(request["threads"]))
+
+    def run() -> list[Any]:
+        outputs = model(**arrays)
+        return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+    return run
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == [_PROCESS]:
+        timed_process.PACKAGES[_LOADED] = ()
+        timed_process.RUNTIMES[_LOADED] = loaded
+        timed_process.main()
+    else:
+        sys.exit(main())

@@ -160,7 +160,6 @@ GUIDES = (
     Guide(
         "docs/guides/cpp.md",
         names={"resnet18": "tiny_cnn"},
-        changes={"build/main --repeat 100 --blocks": "{}", "build/main": "{}; rm -r build"},
         tuned=True,
         slow=True,
     ),

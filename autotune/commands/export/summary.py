@@ -31,6 +31,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         *([f"which is within {own:.2g}, twice how far the runtime of the model is from itself"] if own else []),
         *map(_nearness, filter(None, [report.get("in_float32")])),
         *map(_choice, report.get("choices", [])),
+        *_padding(report.get("padding") or {}),
         *([_loading(report)] if "load_ms" in report else []),
         *([language.text()] if language else []),
         *([_activations(report["activations"])] if report.get("activations") else []),
@@ -41,6 +42,21 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
         *(_slower(entry) for entry in entries or [report] if entry.get("slower")),
     ]
     return "\n".join(lines)
+
+
+def _padding(found: Mapping[str, Any]) -> list[str]:
+    """Return the lines about open dimensions of which several sizes were tuned."""
+    refused = found.get("refused", {})
+    sizes = {dim: ", ".join(map(str, tuned)) for dim, tuned in found.get("sizes", {}).items()}
+    lines = [
+        f"{dim} may be 1 to {found['sizes'][dim][-1]}: inputs are padded with zeros to the next of {tuned}"
+        for dim, tuned in sizes.items()
+        if dim not in refused
+    ]
+    if lines:
+        tried = "another size" if found["verified"] == 1 else f"{found['verified']} other sizes"
+        lines.append(f"verified with padding at {tried}: largest relative error {found['largest_relative_error']:.2g}")
+    return lines + [f"{dim} has to be one of {sizes[dim]}: {why}" for dim, why in refused.items()]
 
 
 def _nearness(distances: Mapping[str, float]) -> str:

@@ -15,7 +15,7 @@ from autotune.errors import BadInput, VerificationError, one_line
 from autotune.options import InputSpec
 from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.drawn_inputs import draw
-from autotune.tvm_backend.export.loaded import pick_entry
+from autotune.tvm_backend.export.padding import pick_entry
 from autotune.tvm_backend.export.submitted import Submitted
 from autotune.tvm_backend.models import arrays_file
 from autotune.tvm_backend.models.arrays_file import ArraysFile, Header, NotPlainArrays
@@ -102,7 +102,9 @@ def _entry_of(file: Path, entries: Sequence[Entry]) -> str:
     with _opened(file) as arrays:
         there = {item.name: _header(file, item, arrays).shape for item in entries[0].inputs}
     try:
-        return pick_entry({entry.name: {item.name: item.shape for item in entry.inputs} for entry in entries}, there)
+        return pick_entry(
+            {entry.name: {item.name: item.shape for item in entry.inputs} for entry in entries}, there, {}
+        )
     except ValueError as error:
         raise BadInput(f"{file}: {error}") from error
 

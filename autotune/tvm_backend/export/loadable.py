@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,11 +39,31 @@ class Input:
 
 
 @dataclass(frozen=True)
+class OutputShape:
+    """The shape of an output."""
+
+    shape: tuple[Annotated[int, whole_number(0)], ...]
+
+
+@dataclass(frozen=True)
 class LibraryFunction:
     """A function of a library, for one set of shapes."""
 
     name: Name
     inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True)
+class OpenDimensions:
+    """The dimensions that may be smaller than those of a function: inputs are padded, and outputs cut back.
+
+    Attributes:
+        inputs: The names of the dimensions of inputs, by the name of the input; an empty one is not open.
+        outputs: Those of each output; none of them where nothing is open.
+    """
+
+    inputs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    outputs: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,25 +84,39 @@ class Loadable:
     Attributes:
         target: What the library was compiled for.
         threads: How many threads it uses unless something else is said.
-        inputs: Its inputs, if it has one function.
+        inputs: Its inputs; those of its first function, if it has several.
+        outputs: Its outputs, likewise.
         entries: Its functions, if it has one for each of several sets of shapes.
         instructions: What the CPU must have, as `cpu_flags` names it.
         library: The file; None in the report of an earlier version.
         language: What is known of a language model; None for any other.
+        padding: Its open dimensions.
     """
 
     target: CompiledFor
     threads: Annotated[int, whole_number(1, most=_MAX_THREADS)]
     inputs: tuple[Input, ...] = ()
+    outputs: tuple[OutputShape, ...] = ()
     entries: tuple[LibraryFunction, ...] = ()
     instructions: tuple[str, ...] = ()
     library: LibraryFile | None = None
     language: Language | None = None
+    padding: OpenDimensions = field(default_factory=OpenDimensions)
 
     @property
     def functions(self) -> dict[str, tuple[Input, ...]]:
         """The inputs of each function, by its name."""
         return {entry.name: entry.inputs for entry in self.entries} or {"main": self.inputs}
+
+    @property
+    def has_open_dimensions_elsewhere(self) -> bool:
+        """Whether dimensions are said to be open that its inputs or outputs do not have."""
+        padding = self.padding
+        ranks = [{item.name: len(item.shape) for item in inputs} for inputs in self.functions.values()]
+        inputs = {name: len(dims) for name, dims in padding.inputs.items()}
+        are_there = all(inputs.items() <= there.items() for there in ranks)
+        outputs = [len(dims) for dims in padding.outputs]
+        return not are_there or (bool(inputs) and outputs != [len(item.shape) for item in self.outputs])
 
 
 def read_loadable(report: Mapping[str, Any], shown: Path) -> Loadable:
@@ -96,6 +130,9 @@ def read_loadable(report: Mapping[str, Any], shown: Path) -> Loadable:
         DamagedFile: A part of it is missing, or is not what an export writes.
     """
     try:
-        return convert(Loadable, dict(report))
+        told = convert(Loadable, dict(report))
     except InvalidData as error:
         raise DamagedFile(f"{shown} is damaged: {error}; export the job again") from error
+    if told.has_open_dimensions_elsewhere:
+        raise DamagedFile(f"{shown} is damaged: padding is not of its inputs and outputs; export the job again")
+    return told

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.host_runtime import load_on_host
 from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
-from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, read_loadable
+from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, OpenDimensions, read_loadable
+from autotune.tvm_backend.export.padding import cut, padded, pick_entry, sizes_of
 from autotune.tvm_backend.isa import permissions
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
+
+_PICKED = 1024  # shapes of inputs whose entry is remembered: to look among many takes 0.1 ms
 
 Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
@@ -55,7 +59,7 @@ def load(
             instructions need, such as the tiles of AMX.
     """
     opened = open_library(library, report, threads, check_weights=check_weights)
-    return LoadedModel(opened.functions, opened.device, opened.told.functions)
+    return LoadedModel(opened.functions, opened.device, opened.told.functions, opened.told.padding)
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ def _check_machine(library: Path, instructions: Sequence[str]) -> None:
 class LoadedModel:
     """A compiled model. Call it with one array for each input, by position or by name.
 
-    Threads take turns, because TVM's virtual machine keeps its registers between calls.
+    Threads take turns, because TVM's virtual machine keeps its registers between calls. Inputs with open dimensions
+    that are smaller than those of an entry are padded with zeros, and its outputs are cut back.
 
     Attributes:
         entries: The inputs for each set of shapes that the model was compiled for, by the name of the entry.
@@ -134,8 +139,13 @@ class LoadedModel:
     """
 
     def __init__(
-        self, functions: Mapping[str, Kernel], gpu: Device | None, entries: Mapping[str, Sequence[Input]]
+        self,
+        functions: Mapping[str, Kernel],
+        gpu: Device | None,
+        entries: Mapping[str, Sequence[Input]],
+        padding: OpenDimensions | None = None,
     ) -> None:
+        self._padding = padding or OpenDimensions()
         self._functions = functions
         self._gpu = gpu
         self._turn = threading.Lock()
@@ -149,9 +159,15 @@ class LoadedModel:
             name: {item.name: (item.shape, item.dtype) for item in inputs} for name, inputs in entries.items()
         }
         self.inputs: Inputs = next(iter(self.entries.values()))
+        shapes = {entry: {name: shape for name, (shape, _) in inputs.items()} for entry, inputs in self.entries.items()}
+        names = tuple(self.inputs)
+        open_inputs = self._padding.inputs
+        self._picked = lru_cache(_PICKED)(
+            lambda *given: pick_entry(shapes, dict(zip(names, given, strict=True)), open_inputs)
+        )
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Array | tuple[Array, ...]:
-        """Run the model once: of its entries the one for inputs of these shapes.
+        """Run the model once: of its entries the one for inputs of these shapes, or the next larger one.
 
         Args:
             arrays: The first inputs, in the order of the model.
@@ -162,7 +178,8 @@ class LoadedModel:
 
         Raises:
             BadInput: An input is missing, unknown or given twice, the model was compiled for no inputs of these shapes
-                or types, or a table does not have the row of an index.
+                or types, inputs disagree on the size of an open dimension, or a table does not have the row of an
+                index.
         """
         given = {name: np.asarray(value) for name, value in self._by_name(arrays, named).items()}
         entry = self._entry(given)
@@ -170,6 +187,9 @@ class LoadedModel:
         self._check_indices(entry, given)
         with self._turn:
             outputs = self._on_host(entry, checked) if self._recorder is None else self._on_gpu(entry, checked)
+        if self._padding.inputs:
+            sizes = sizes_of({name: array.shape for name, array in given.items()}, self._padding.inputs)
+            outputs = [cut(output, dims, sizes) for output, dims in zip(outputs, self._padding.outputs, strict=True)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _on_host(self, entry: str, arrays: Sequence[Array]) -> list[Array]:
@@ -195,9 +215,8 @@ class LoadedModel:
     def _entry(self, given: Mapping[str, Array]) -> str:
         if len(self.entries) == 1:
             return next(iter(self.entries))
-        shapes = {entry: {name: item[0] for name, item in inputs.items()} for entry, inputs in self.entries.items()}
         try:
-            return pick_entry(shapes, {name: given[name].shape for name in self.inputs})
+            return self._picked(*(given[name].shape for name in self.inputs))
         except ValueError as error:
             raise BadInput(str(error)) from None
 
@@ -219,12 +238,13 @@ class LoadedModel:
         return given
 
     def _checked(self, name: str, array: Array, shape: tuple[int, ...], dtype: str) -> Array:
-        if array.shape != shape:
+        if array.shape != shape and len(self.entries) == 1:
             raise BadInput(f"input {name!r} has shape {array.shape}; the model was compiled for {shape}")
+        if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
+        array = padded(array, shape)
         if array.dtype == dtype and array.flags.c_contiguous:
             return array
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise BadInput(f"input {name!r} has type {array.dtype}; the model was compiled for {dtype}")
         return np.asarray(array, dtype, order="C")  # `ascontiguousarray` would give a scalar a dimension
 
     def _check_indices(self, entry: str, given: Mapping[str, Array]) -> None:
@@ -235,31 +255,7 @@ class LoadedModel:
                 raise BadInput(str(error)) from None
 
 
-# `run.py`, which an export writes, has the source of these two functions in it.
-
-
-def pick_entry(entries: Mapping[str, Mapping[str, tuple[int, ...]]], given: Mapping[str, tuple[int, ...]]) -> str:
-    """Return the name of the entry that takes inputs of these shapes.
-
-    Args:
-        entries: The shape of each input by its name, by the name of the entry.
-        given: The shape of each input by its name.
-
-    Raises:
-        ValueError: No entry takes them. The message says what there is.
-    """
-    for entry, shapes in entries.items():
-        if shapes == given:
-            return entry
-    nowhere = [name for name in given if all(shapes[name] != given[name] for shapes in entries.values())]
-    told = nowhere[:1] or list(given)
-
-    def written(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-        return ["x".join(map(str, shapes[name])) or "scalar" for name in told]
-
-    asked = " with ".join(f"{name} of {shape}" for name, shape in zip(told, written(given), strict=True))
-    there = dict.fromkeys(" with ".join(written(shapes)) for shapes in entries.values())
-    raise ValueError(f"no entry for {asked}: this export has {', '.join(there)}")
+# `run.py`, which an export writes, has the source of this function in it.
 
 
 def check_index(name: str, array: Array, rows: int) -> None:

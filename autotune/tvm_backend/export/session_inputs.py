@@ -63,12 +63,17 @@ def described_outputs(proto: ModelProto, shape_of: Callable[[int], Shape]) -> li
 
 def of_report(report: Mapping[str, Any]) -> tuple[Sequence[NodeArg], Sequence[NodeArg]]:
     """Return the inputs and outputs that the report of an export names."""
-    inputs, outputs = ([_of_json(item) for item in report[key]] for key in ("inputs", "outputs"))
+    padding = report.get("padding") or {}
+    open_inputs = padding.get("inputs") or {}
+    inputs = [_of_json(item, open_inputs.get(item["name"], ())) for item in report["inputs"]]
+    open_outputs = padding.get("outputs") or [()] * len(report["outputs"])
+    outputs = [_of_json(item, dims) for item, dims in zip(report["outputs"], open_outputs, strict=True)]
     return inputs, outputs
 
 
-def _of_json(item: Mapping[str, Any]) -> NodeArg:
-    return NodeArg(item["name"], f"tensor({_OTHER_NAMES.get(item['dtype'], item['dtype'])})", list(item["shape"]))
+def _of_json(item: Mapping[str, Any], dims: Sequence[str]) -> NodeArg:
+    shape = [dim or size for dim, size in zip(dims or [""] * len(item["shape"]), item["shape"], strict=True)]
+    return NodeArg(item["name"], f"tensor({_OTHER_NAMES.get(item['dtype'], item['dtype'])})", shape)
 
 
 def _later(shape_of: Callable[[int], Shape], index: int) -> Callable[[], Shape]:

@@ -41,15 +41,17 @@ from autotune.tvm_backend.export.progress import (
 from autotune.tvm_backend.export.ready_library import ModelFacts, ReadyLibrary
 from autotune.tvm_backend.export.submitted import ExportJob, submitted
 from autotune.tvm_backend.export.timing import retiming
-from autotune.tvm_backend.export.verification import float_reference, perplexity, verified_choices, verify_model
+from autotune.tvm_backend.export.verification import (
+    float_reference,
+    padded_sizes,
+    perplexity,
+    verified_choices,
+    verify_model,
+)
 from autotune.tvm_backend.export.verification.verify_model import Case, Verified
 from autotune.tvm_backend.export.writing.files import SOURCE
 from autotune.tvm_backend.export.writing.output_folder import lock_of, write
-from autotune.tvm_backend.export.writing.report_json import (
-    KernelLimits,
-    report,
-    required_instructions,
-)
+from autotune.tvm_backend.export.writing.report_json import KernelLimits, report, required_instructions
 from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.cache_state import Context
@@ -90,11 +92,12 @@ def export(
         picked = best | {hash: item.trial for hash, item in again.items()}
         if picked != best:
             verified = _again(export, picked)
+        padding = padded_sizes.verify(job, export.tuned, verified, leases)
         by_threads = _times_by_threads(export, verified) if request.fewer_threads else {}
         export = _on_threads(export, by_threads)
         job = export.job
         content = _report(export, picked, again, _measure(export, picked, verified, request.threads))
-        content |= {"reference_threads": request.threads, "ms_by_threads": by_threads}
+        content |= {"padding": padding, "reference_threads": request.threads, "ms_by_threads": by_threads}
         content |= perplexity.language_part(job, export.tuned, content, leases)
         content |= {"set_aside": _set_aside(spec, applies.set_aside, retiming.claims(workspace, spec))}
         write(job, export.tuned, content, verified, lock_of(job, picked))
@@ -383,9 +386,8 @@ def _report(
     caches = cache_bytes(2, allowed_cpus()[: job.request.threads])
     limits = KernelLimits(facts.kernels, measured.limits, caches)
     content = report(job.paths, job.spec, job.request, best, again, measured.comparisons, limits)
-    library = plain(described(export.tuned))
-    memory = {"library": library, "size_mb": sizes(job, export.tuned), "activations": facts.activations}
-    return content | memory
+    library = {"library": plain(described(export.tuned)), "size_mb": sizes(job, export.tuned)}
+    return content | library | {"activations": facts.activations}
 
 
 def sizes(export: ExportJob, tuned: Path) -> dict[str, float]:

@@ -27,7 +27,7 @@ from autotune.tvm_backend.models.gguf.tokenizer import end_tokens, tokenizer_jso
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
 from autotune.tvm_backend.models.onnx.choices import with_outputs
 from autotune.tvm_backend.models.onnx.in_floats import in_floats
-from autotune.tvm_backend.models.onnx.read import freeze, import_rewritten, parse_file, read_rewritten
+from autotune.tvm_backend.models.onnx.read import freeze, import_rewritten, open_dims, parse_file, read_rewritten
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, graphs
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.pytorch.archive import read_archive
@@ -72,6 +72,10 @@ class Submitted(Protocol):
 
     def output_names(self) -> list[str]:
         """Return the names of its outputs in order."""
+
+    def open_dims(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of the dimensions of its inputs that the file leaves open; an empty one for others."""
+        return {}
 
     def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         """Return a function that runs it once in this process."""
@@ -122,6 +126,9 @@ class OnnxModel(Submitted):
 
     def output_names(self) -> list[str]:
         return runners.output_names(self.file)
+
+    def open_dims(self) -> Mapping[str, tuple[str, ...]]:
+        return open_dims(self.file)
 
     def runner(self, arrays: Arrays, threads: int) -> Callable[[], Arrays]:
         session = runners.onnx_session(self.file, threads)

@@ -28,7 +28,7 @@ from autotune.tvm_backend.export import loaded
 from autotune.tvm_backend.export.compilation import Joiner, compile_tuned
 from autotune.tvm_backend.export.library_file import described
 from autotune.tvm_backend.export.loadable import Input
-from autotune.tvm_backend.export.loaded import check_index, pick_entry
+from autotune.tvm_backend.export.loaded import check_index
 from autotune.tvm_backend.export.writing import script
 from autotune.tvm_backend.isa import amx
 from autotune.tvm_backend.kernels.shared_library import link_shared
@@ -131,41 +131,6 @@ class _Tensor:
 
     def numpy(self) -> Any:
         return self._array
-
-
-ENTRIES = {f"sequence={size}": {"input_ids": (1, size), "mask": (1, size), "factor": ()} for size in (32, 128, 512)}
-
-
-def test_the_entry_with_the_shapes_of_the_inputs_is_picked():
-    assert pick_entry(ENTRIES, ENTRIES["sequence=128"]) == "sequence=128"
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (
-            {"input_ids": (1, 64), "mask": (1, 64), "factor": ()},
-            "no entry for input_ids of 1x64: this export has 1x32, 1x128, 1x512",
-        ),
-        (
-            {"input_ids": (1, 32), "mask": (1, 64), "factor": ()},
-            "no entry for mask of 1x64: this export has 1x32, 1x128, 1x512",
-        ),
-        (
-            {"input_ids": (1, 32), "mask": (1, 32), "factor": (1,)},
-            "no entry for factor of 1: this export has scalar",
-        ),
-        (
-            {"input_ids": (1, 32), "mask": (1, 128), "factor": ()},
-            "no entry for input_ids of 1x32 with mask of 1x128 with factor of scalar:"
-            " this export has 1x32 with 1x32 with scalar, 1x128 with 1x128 with scalar, 1x512 with 1x512 with scalar",
-        ),
-    ],
-)
-def test_the_error_for_shapes_that_no_entry_has_names_the_input_and_what_there_is(given, says):
-    with pytest.raises(ValueError) as caught:
-        pick_entry(ENTRIES, given)
-    assert str(caught.value) == says
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float32"])
@@ -307,3 +272,22 @@ def _says(folder: Path, text: str, *words: str) -> str:
     done = subprocess.run([sys.executable, str(folder / "run.py"), *words], capture_output=True, text=True)
     assert done.returncode == 1
     return done.stderr
+
+
+@pytest.mark.parametrize(
+    "padding",
+    [
+        {"inputs": {"x": ["batch"]}, "outputs": [["batch", ""]]},
+        {"inputs": {"z": ["batch", ""]}, "outputs": [["batch", ""]]},
+        {"inputs": {"x": ["batch", ""]}, "outputs": [["batch"]]},
+        {"inputs": {"x": ["batch", ""]}, "outputs": []},
+    ],
+)
+def test_a_report_with_open_dimensions_that_the_library_lacks_is_damaged(
+    folder: Path, report: dict[str, Any], padding: dict[str, Any]
+) -> None:
+    outputs = [{"name": "y", "shape": [1, 8], "dtype": "float32"}]
+    with pytest.raises(DamagedFile, match="report.json is damaged: padding is not of its inputs and outputs"):
+        loaded.load(folder / "model.so", {**report, "outputs": outputs, "padding": padding})
+    right = {"inputs": {"x": ["batch", ""]}, "outputs": [["batch", ""]]}
+    loaded.load(folder / "model.so", {**report, "outputs": outputs, "padding": right})

@@ -175,12 +175,17 @@ def _verify(export: ExportJob, case: Case, ours: Arrays) -> tuple[float, float]:
     with _about(export.spec, case.entry):
         exact = accuracy.largest_error(ours, case.expected, probabilities) <= tolerance
         own = 0.0 if exact else _own_error(export, case)
-        allowance = 2 * own if _MIN_OWN_ERROR <= own <= MAX_OWN_ERROR else 0.0
+        allowance = allowed_by(own)
         title = export.models[0].title
         try:
             return accuracy.check(ours, case.expected, max(tolerance, allowance), probabilities, title), allowance
         except VerificationError as failure:
             raise VerificationError(f"{failure}{_advice(export, own, title)}") from None
+
+
+def allowed_by(own: float) -> float:
+    """Return the error that the own error of a model allows: 0 where that says nothing."""
+    return 2 * own if _MIN_OWN_ERROR <= own <= MAX_OWN_ERROR else 0.0
 
 
 def _advice(export: ExportJob, own: float, title: str) -> str:

@@ -1,8 +1,8 @@
 """Write the C++ program that runs an exported library with nothing but TVM's runtime.
 
-`autotune.h`, the headers that check the machine, `main.cc` and `CMakeLists.txt` are the same for every model. `model.h`
-describes the model. `autotune.h` is for programs of the user's own; `main.cc` is one. A language model has `language.h`
-and `write.cc`, too, which write tokens.
+`autotune.h`, `shapes.h`, the headers that check the machine, `main.cc` and `CMakeLists.txt` are the same for every
+model. `model.h` describes the model. `autotune.h` is for programs of the user's own; `main.cc` is one. A language model
+has `language.h` and `write.cc`, too, which write tokens.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from importlib.resources.abc import Traversable
 
 from autotune.options import InputSpec
 from autotune.tvm_backend import isa
+from autotune.tvm_backend.export.loadable import OpenDimensions
 
 FOLDER = "cpp"
 # Headers that the program of the C++ source has, too.
 _PERMISSIONS = tuple(item.permission.header for item in isa.SETS if item.permission is not None)
 CHECKS = ("machine.h", *_PERMISSIONS)
-STATIC = ("main.cc", "autotune.h", *CHECKS, "CMakeLists.txt")
+STATIC = ("main.cc", "autotune.h", "shapes.h", *CHECKS, "CMakeLists.txt")
 LANGUAGE = ("language.h", "write.cc")  # of a language model
 HEADER = "model.h"
 _HEADER = """\
@@ -36,6 +37,7 @@ struct TensorInfo {{
   std::vector<int64_t> shape;
   std::string dtype;
   int64_t rows;  // of the table that it is an index into; 0 if it is none
+  std::vector<std::string> dims = {{}};  // the name of each that is open; nothing where none is
 }};
 
 // A function of the library, for one set of shapes.
@@ -68,12 +70,14 @@ class CppFunction:
         inputs: The inputs, in the order in which it takes them.
         outputs: The outputs, in the order in which it returns them.
         rows: For inputs that are indices, the number of rows of the table, by the name of the input.
+        padding: Its open dimensions.
     """
 
     name: str
     inputs: Sequence[InputSpec]
     outputs: Sequence[InputSpec]
     rows: Mapping[str, int] = field(default_factory=dict)
+    padding: OpenDimensions = field(default_factory=OpenDimensions)
 
 
 @dataclass(frozen=True)
@@ -130,17 +134,18 @@ def check(name: str) -> Traversable:
 
 
 def _entry(function: CppFunction) -> str:
-    inputs = _tensors(function.inputs, function.rows)
-    outputs = _tensors(function.outputs, {})
-    return f"\n    {{{text_literal(function.name)},\n     {{{inputs}}},\n     {{{outputs}}}}},"
+    opened = function.padding
+    inputs = [_tensor(item, function.rows, opened.inputs.get(item.name, ())) for item in function.inputs]
+    output_dims = opened.outputs or ((),) * len(function.outputs)
+    outputs = [_tensor(item, {}, dims) for item, dims in zip(function.outputs, output_dims, strict=True)]
+    named = f"\n    {{{text_literal(function.name)}"
+    return ",\n     ".join([named, *("{" + ",\n      ".join(tensors) + "}" for tensors in (inputs, outputs))]) + "},"
 
 
-def _tensors(tensors: Sequence[InputSpec], rows: Mapping[str, int]) -> str:
-    return ",\n      ".join(
-        f"{{{text_literal(item.name)}, {{{', '.join(map(str, item.shape))}}}, {text_literal(item.dtype)},"
-        f" {rows.get(item.name, 0)}}}"
-        for item in tensors
-    )
+def _tensor(item: InputSpec, rows: Mapping[str, int], dims: Sequence[str]) -> str:
+    shape = ", ".join(map(str, item.shape))
+    named = f", {{{', '.join(map(text_literal, dims))}}}" if any(dims) else ""
+    return f"{{{text_literal(item.name)}, {{{shape}}}, {text_literal(item.dtype)}, {rows.get(item.name, 0)}{named}}}"
 
 
 def text_literal(value: str) -> str:

@@ -12,7 +12,7 @@ from autotune.storage.export_lock import LOCK, ExportLock, LockedTask
 from autotune.storage.formats import Trial
 from autotune.storage.job_files import read_plan
 from autotune.tvm_backend.compiler_digest import compiler_digest
-from autotune.tvm_backend.export.loadable import LIBRARY, REPORT
+from autotune.tvm_backend.export.loadable import LIBRARY, REPORT, OpenDimensions
 from autotune.tvm_backend.export.submitted import ExportJob, GgufModel
 from autotune.tvm_backend.export.verification.verify_model import Verified
 from autotune.tvm_backend.export.writing import cpp_program, script
@@ -45,7 +45,7 @@ def write(
     comes last.
     """
     output = Path(export.request.output)
-    publish_bytes(output / SCRIPT, _script(export, report["instructions"], verified).encode())
+    publish_bytes(output / SCRIPT, _script(export, report, verified).encode())
     publish_file(tuned, output / LIBRARY)
     model = export.models[0]
     if isinstance(model, GgufModel) and (tokenizer := model.tokenizer()) is not None:
@@ -54,14 +54,15 @@ def write(
         library = cpp_program.Library(
             LIBRARY, report["library"]["bytes"], export.request.threads, report["instructions"]
         )
-        _write_program(export, library, verified)
+        _write_program(export, library, verified, _padding(report))
     if export.request.source:
         move_source(tuned.parent / SOURCE, output / SOURCE)
     formats.write(output / LOCK, lock)
     publish_json(output / REPORT, *REPORT_FORMAT, dict(report))
 
 
-def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[Verified]) -> str:
+def _script(export: ExportJob, report: Mapping[str, Any], verified: Sequence[Verified]) -> str:
+    instructions = report["instructions"]
     model = export.models[0]
     if isinstance(model, GgufModel):
         return script.language_source(
@@ -69,11 +70,17 @@ def _script(export: ExportJob, instructions: Sequence[str], verified: Sequence[V
         )
     if export.request.board is None:
         rows = [item.case.inputs.rows for item in verified]
-        return script.source(export.spec, export.request.threads, rows, instructions)
+        return script.source(export.spec, export.request.threads, rows, instructions, _padding(report))
     return script.board_source(export.spec, export.request.board, export.request.threads, instructions)
 
 
-def _write_program(export: ExportJob, library: cpp_program.Library, verified: Sequence[Verified]) -> None:
+def _padding(report: Mapping[str, Any]) -> OpenDimensions:
+    return OpenDimensions(report["padding"]["inputs"], report["padding"]["outputs"])
+
+
+def _write_program(
+    export: ExportJob, library: cpp_program.Library, verified: Sequence[Verified], padding: OpenDimensions
+) -> None:
     """Write the C++ program.
 
     It gets a folder of its own, because the user may have another CMakeLists.txt beside the library.
@@ -82,7 +89,7 @@ def _write_program(export: ExportJob, library: cpp_program.Library, verified: Se
     make_folders(folder)
     spec = export.spec
     functions = [
-        cpp_program.CppFunction(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows)
+        cpp_program.CppFunction(case.entry.name, case.entry.inputs, item.outputs, case.inputs.rows, padding)
         for item in verified
         for case in [item.case]
     ]

@@ -11,13 +11,23 @@ from autotune.device_settings import BoardSettings
 from autotune.devices import kind_of
 from autotune.storage.formats import JobSpec
 from autotune.tvm_backend.cuda.runtime import CUDART
-from autotune.tvm_backend.export.loadable import LIBRARY
-from autotune.tvm_backend.export.loaded import check_index, pick_entry
+from autotune.tvm_backend.export import padding
+from autotune.tvm_backend.export.loadable import LIBRARY, OpenDimensions
+from autotune.tvm_backend.export.loaded import check_index
 from autotune.tvm_backend.export.writing import language_script
 from autotune.tvm_backend.export.writing.files import MADE_BY
 from autotune.tvm_backend.isa import permissions
 from autotune.version import __version__
 
+_PADDING = (
+    padding.pick_entry,
+    padding.check_sizes,
+    padding.fits,
+    padding.elements,
+    padding.sizes_of,
+    padding.padded,
+    padding.cut,
+)
 _ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""
 import os
 import sys
@@ -37,7 +47,8 @@ for output in [outputs] if hasattr(outputs, "numpy") else outputs:
 _SEVERAL = '''"""Run {name} with the TVM runtime alone: python run.py [INPUTS.npz]. {made_by} {version}.
 
 The library has an entry for each of several sets of shapes. That for the inputs in the file is run, or, without a file,
-each of them on random inputs. `run` may be imported, too: it takes NumPy arrays by the names of the inputs.
+each of them on random inputs. `run` may be imported, too: it takes NumPy arrays by the names of the inputs. Inputs with
+open dimensions are padded with zeros to the next entry, and its outputs are cut back.
 """
 from __future__ import annotations
 
@@ -45,37 +56,43 @@ import os
 import sys
 
 os.environ.setdefault("TVM_NUM_THREADS", "{threads}")  # TVM's own default is half of the CPUs
-{preload}from collections.abc import Mapping
+{preload}import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
 from typing import Any
-import numpy, tvm
+import numpy as np
+import tvm
 from tvm import relax
 
 ENTRIES = {entries}
 DTYPES = {dtypes}
 ROWS = {rows}  # of the tables that inputs are indices into
+OPEN = {open_inputs}  # the names of the open dimensions of inputs, and of each output
+OPEN_OUTPUTS = {open_outputs}
 
 {machine}
 device = tvm.{device}(0)
 model = relax.VirtualMachine(tvm.runtime.load_module(str(Path(__file__).parent / "{library}")), device)
 
 
-{pick_entry}
-
-{check_index}
+{functions}
 
 def run(**inputs):
     """Run the entry for inputs of these shapes, and return its outputs."""
     missing = [name for name in DTYPES if name not in inputs]
     if missing:
         raise ValueError(f"the input {{missing[0]}} is missing; the inputs: {{', '.join(DTYPES)}}")
-    entry = pick_entry(ENTRIES, {{name: numpy.shape(inputs[name]) for name in DTYPES}})
+    shapes = {{name: np.shape(inputs[name]) for name in DTYPES}}
+    entry = pick_entry(ENTRIES, shapes, OPEN)
     for name, rows in ROWS[entry].items():
-        check_index(name, numpy.asarray(inputs[name]), rows)
-    arrays = [numpy.asarray(inputs[name], dtype, order="C") for name, dtype in DTYPES.items()]
-    outputs = model[entry](*[tvm.runtime.tensor(array, device=device) for array in arrays])
-    return [item.numpy() for item in ([outputs] if hasattr(outputs, "numpy") else outputs)]
+        check_index(name, np.asarray(inputs[name]), rows)
+    arrays = {{name: np.asarray(inputs[name], dtype, order="C") for name, dtype in DTYPES.items()}}
+    whole = [padded(array, ENTRIES[entry][name]) for name, array in arrays.items()]
+    result = model[entry](*[tvm.runtime.tensor(array, device=device) for array in whole])
+    outputs = [item.numpy() for item in ([result] if hasattr(result, "numpy") else result)]
+    sizes = sizes_of(shapes, OPEN)
+    return [cut(output, dims, sizes) for output, dims in zip(outputs, OPEN_OUTPUTS)] if OPEN else outputs
 
 
 def show(inputs):
@@ -86,11 +103,11 @@ def show(inputs):
 if __name__ == "__main__":
     try:
         if len(sys.argv) > 1:
-            show(numpy.load(sys.argv[1]))
+            show(np.load(sys.argv[1]))
         else:
             for entry, shapes in ENTRIES.items():
                 print(entry)
-                show({{name: numpy.asarray(numpy.random.rand(*shape), DTYPES[name]) for name, shape in shapes.items()}})
+                show({{name: np.asarray(np.random.rand(*shape), DTYPES[name]) for name, shape in shapes.items()}})
     except (OSError, ValueError) as error:
         sys.exit(f"run.py: {{error}}")
 '''
@@ -182,7 +199,13 @@ def board_source(spec: JobSpec, board: BoardSettings, threads: int, instructions
     )
 
 
-def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]], instructions: Sequence[str] = ()) -> str:
+def source(
+    spec: JobSpec,
+    threads: int,
+    rows: Sequence[Mapping[str, int]],
+    instructions: Sequence[str] = (),
+    open_dimensions: OpenDimensions | None = None,
+) -> str:
     """Return the script for a job's library.
 
     Args:
@@ -190,7 +213,9 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]], instr
         threads: How many threads the model uses unless TVM_NUM_THREADS is set.
         rows: For each set of shapes, the number of rows of the table of each input that is an index.
         instructions: What the CPU must have, as the kernel names it.
+        open_dimensions: The dimensions that may be smaller; None for none.
     """
+    opened = open_dimensions or OpenDimensions()
     template = _SEVERAL if spec.entries else _ONE
     device = kind_of(spec).runtime
     return template.format(
@@ -202,8 +227,9 @@ def source(spec: JobSpec, threads: int, rows: Sequence[Mapping[str, int]], instr
         dtypes={item.name: item.dtype for item in spec.inputs},
         entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
         rows={entry.name: dict(tables) for entry, tables in zip(spec.all_entries, rows, strict=True)},
-        pick_entry=inspect.getsource(pick_entry),
-        check_index=inspect.getsource(check_index),
+        open_inputs=dict(opened.inputs),
+        open_outputs=opened.outputs,
+        functions="\n\n".join(inspect.getsource(function) for function in (*_PADDING, check_index)),
     )
 
 

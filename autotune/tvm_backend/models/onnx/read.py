@@ -224,6 +224,12 @@ def _image_sizes(proto: ModelProto, free: list[OpenInput]) -> dict[str, int]:
     return {dim: size for dim, size in named if isinstance(dim, str) and dim and size}
 
 
+def open_dims(path: Path) -> dict[str, tuple[str, ...]]:
+    """The names of the open dimensions of each input; an empty one for a dimension without. Errors: `read_model`."""
+    inputs = _open_inputs(path, parse_graph(path))
+    return {item.name: tuple("" if isinstance(dim, int) else dim for dim in item.dims or ()) for item in inputs}
+
+
 def _open_inputs(path: Path, proto: ModelProto) -> list[OpenInput]:
     constants = {item.name for item in proto.graph.initializer}
     return [_open_input(path, item) for item in proto.graph.input if item.name not in constants]

@@ -5,7 +5,7 @@
 //   const std::vector<float> scores = outputs[0].values<float>();
 //
 // A library or a machine that is not right throws std::runtime_error. Inputs that are not, as those of other shapes than
-// it was compiled for, throw std::invalid_argument. Threads may share a model: they take turns.
+// it takes, throw std::invalid_argument. Threads may share a model: they take turns.
 #pragma once
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
@@ -24,16 +24,10 @@
 #define MACHINE_REFUSE(line) throw std::runtime_error(line)
 #include "machine.h"
 #include "model.h"
+#include "shapes.h"
 
 namespace autotune {
 namespace ffi = tvm::ffi;
-using Shape = std::vector<int64_t>;
-
-inline std::string text(const Shape& shape) {
-  std::string words = shape.empty() ? "scalar" : std::to_string(shape[0]);
-  for (size_t axis = 1; axis < shape.size(); ++axis) words += "x" + std::to_string(shape[axis]);
-  return words;
-}
 
 inline size_t bytes_of(const std::string& dtype, const Shape& shape) {
   const DLDataType type = ffi::StringToDLDataType(dtype);
@@ -92,10 +86,11 @@ class Model {
   }
 
   std::vector<Output> run(const std::vector<Input>& inputs) {
+    const Sizes sizes = sizes_of(inputs);
     const model::Entry& entry = entry_for(inputs);
     std::lock_guard<std::mutex> turn(turn_);
     fill(entry, inputs);
-    return outputs(entry, compute(entry));
+    return outputs(entry, compute(entry), sizes);
   }
 
   // The steps of `run`.
@@ -105,8 +100,10 @@ class Model {
       const model::TensorInfo& info = entry.inputs[i];
       const std::string given = inputs[i].dtype + " " + text(inputs[i].shape);
       const std::string wanted = info.dtype + " " + text(info.shape);
-      if (given != wanted) throw std::invalid_argument("input '" + info.name + "' is " + given + ", not " + wanted);
-      std::memcpy(tensors[i].data_ptr(), inputs[i].data, ffi::GetDataSize(tensors[i]));
+      if (inputs[i].dtype != info.dtype || !fits(inputs[i].shape, info))
+        throw std::invalid_argument("input '" + info.name + "' is " + given + ", not " + wanted);
+      if (inputs[i].shape != info.shape) std::memset(tensors[i].data_ptr(), 0, ffi::GetDataSize(tensors[i]));
+      copy_common(tensors[i].data_ptr(), info.shape, inputs[i].data, inputs[i].shape, bytes_of(info.dtype, {}));
       check_index(info, tensors[i]);
     }
   }
@@ -125,14 +122,16 @@ class Model {
                                     ffi::StringToDLDataType(info.dtype), DLDevice{kDLCPU, 0});
   }
 
-  static std::vector<Output> outputs(const model::Entry& entry, const ffi::Any& result) {
+  static std::vector<Output> outputs(const model::Entry& entry, const ffi::Any& result, const Sizes& sizes = {}) {
     std::vector<ffi::Tensor> tensors;
     if (auto single = result.as<ffi::Tensor>()) tensors.push_back(*single);
     else for (const ffi::Any& item : result.cast<ffi::Array<ffi::Any>>()) tensors.push_back(item.cast<ffi::Tensor>());
     std::vector<Output> made;
     for (const model::TensorInfo& info : entry.outputs) {
-      const char* data = static_cast<const char*>(tensors[made.size()].data_ptr());
-      made.push_back({info.name, info.dtype, info.shape, {data, data + bytes_of(info.dtype, info.shape)}});
+      const void* data = tensors[made.size()].data_ptr();
+      const Shape shape = cut(info, sizes);
+      made.push_back({info.name, info.dtype, shape, std::vector<char>(bytes_of(info.dtype, shape))});
+      copy_common(made.back().bytes.data(), shape, data, info.shape, bytes_of(info.dtype, {}));
     }
     return made;
   }
@@ -140,12 +139,11 @@ class Model {
   static const model::Entry& entry_for(const std::vector<Input>& inputs) {
     const size_t count = model::kInputs.size();
     if (inputs.size() != count) throw std::invalid_argument("the model has " + std::to_string(count) + " inputs");
+    if (const model::Entry* entry = smallest_entry(inputs)) return *entry;
     std::string there;
     for (const model::Entry& entry : model::kEntries) {
-      size_t same = 0;
-      while (same < count && inputs[same].shape == entry.inputs[same].shape) ++same;
-      if (same == count) return entry;
-      there += (there.empty() ? "" : ", ") + entry.inputs[same].name + " of " + text(entry.inputs[same].shape);
+      const model::TensorInfo& other = entry.inputs[first_unfit(inputs, entry)];
+      there += (there.empty() ? "" : ", ") + other.name + " of " + text(other.shape);
     }
     throw std::invalid_argument("the library was compiled for other shapes: " + there);
   }
