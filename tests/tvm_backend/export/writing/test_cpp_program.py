@@ -262,6 +262,7 @@ def test_another_machine_needs_two_libraries_of_tvm_beside_the_program(program: 
         assert subprocess.run([shipped / "main"], cwd=tmp_path, env={}, capture_output=True).returncode == 127
         shutil.copy(library, shipped)
     assert subprocess.run([shipped / "main"], cwd=tmp_path, env={}).returncode == 0
+    assert subprocess.run(["main"], cwd=tmp_path, env={"PATH": str(shipped)}).returncode == 0
 
 
 @needs_cmake
