@@ -182,7 +182,11 @@ class ExportSettings:
 
     tolerance: Annotated[
         float,
-        at_least(0.0, "The largest error of an output against the model as submitted, relative to its largest value."),
+        at_least(
+            0.0,
+            "The largest error of an output against the model as submitted (int8: as quantised), relative to its"
+            " largest value.",
+        ),
     ] = 1e-3
     tolerance_fp16: Annotated[float, at_least(0.0, "The same with `--precision fp16`.")] = 2e-2
     tolerance_tf32: Annotated[float, at_least(0.0, "The same with `--precision tf32`.")] = 1e-2

@@ -29,7 +29,7 @@ def results(trials: Iterable[Trial], metric: Metric) -> dict[str, Any]:
 
 
 def _result(trial: Trial, metric: Metric) -> dict[str, Any]:
-    moment = datetime.datetime.fromtimestamp(trial.at, datetime.timezone.utc)
+    moment = datetime.datetime.fromtimestamp(trial.at, datetime.UTC)
     invalidity = _invalidity(trial.failure)
     return {
         "timestamp": moment.isoformat(sep=" "),

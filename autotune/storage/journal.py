@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -21,7 +21,7 @@ FORMAT = ("autotune-journal", 1)
 ControlVerb = Literal["cancel", "hold", "release", "retry"]
 
 
-class EventKind(str, Enum):
+class EventKind(StrEnum):
     """The names of the events in a journal."""
 
     STAGE_DONE = "stage-done"

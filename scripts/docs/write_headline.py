@@ -129,10 +129,19 @@ def _table(machine: Mapping[str, Any]) -> str:
     lines.append("|---" * 7 + "|")
     ordered = sorted(machine["rows"], key=lambda row: (list(GROUPS).index(row["group"]), -row["share"][0]))
     lines += [_cells(row) for row in ordered]
-    missing = "; ".join(
-        f"{item['model']} in {GROUPS[item['precision']]} ({item['why']})" for item in machine["missing"]
-    )
+    missing = _missing(machine["missing"])
     return "\n".join([*lines, *(["", wrapped(f"Missing: {missing}.")] if missing else [])])
+
+
+def _missing(items: Sequence[Mapping[str, str]]) -> str:
+    """What was not measured: models in the same precisions for the same reason stand together."""
+    precisions: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        precisions.setdefault((item["model"], item["why"]), []).append(GROUPS[item["precision"]])
+    models: dict[tuple[str, str], list[str]] = {}
+    for (model, why), named in precisions.items():
+        models.setdefault((", ".join(named), why), []).append(model)
+    return "; ".join(f"{', '.join(named)} in {text} ({why})" for (text, why), named in models.items())
 
 
 def _cells(row: Row) -> str:

@@ -167,10 +167,6 @@ GUIDES = (
         "docs/guides/onnxruntime.md",
         names={"resnet18": "tiny_cnn"},
         changes={"autotune export resnet18": 'XDG_DATA_HOME="$PWD/data" {}; test -s data/autotune/libraries/*.json'},
-        elsewhere=dict.fromkeys(
-            ("autotune submit", "autotune daemon run", "autotune export JOB", "python scripts/bench"),
-            "a measurement of minutes, of programs that are not installed here",
-        ),
         tuned=True,
         slow=True,
     ),

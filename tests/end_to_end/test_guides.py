@@ -191,6 +191,14 @@ def prepare_samples(folder: Path) -> None:
     np.savez(folder / "samples.npz", input=samples)
 
 
+def prepare_accuracy(folder: Path) -> None:
+    """The samples, their right answers, and the command of the page that counts these."""
+    prepare_samples(folder)
+    np.save(folder / "labels.npy", np.zeros(8, np.int64))
+    (text,) = [block.text for block in blocks(ROOT / "docs/guides/precision.md") if block.language == "python"]
+    (folder / "accuracy.py").write_text(text)
+
+
 def prepare_decoder(folder: Path) -> None:
     """A small decoder that was trained for more tokens than the page asks for."""
     decoder("llama", layers=1).having(**{"llama.context_length": 4096}).write(folder / "model.gguf")
@@ -208,7 +216,7 @@ PREPARE: dict[str, Callable[[Path], None]] = {
     "docs/guides/sweeps.md": prepare_sweep,
     "docs/guides/simulate.md": prepare_scenario,
     "README.md": prepare_recipes,
-    "docs/guides/precision.md": prepare_samples,
+    "docs/guides/precision.md": prepare_accuracy,
     "docs/guides/shapes.md": prepare_inputs,
     "docs/guides/budgets.md": prepare_command,
     "docs/guides/language-models.md": prepare_decoder,

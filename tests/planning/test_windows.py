@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time, timezone
+from datetime import UTC, datetime, time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -90,11 +90,11 @@ def test_a_window_is_open_from_its_start_to_its_end_of_any_day_and_else_opens_at
     now: int, start: time, end: time
 ) -> None:
     def clock(moment: float) -> time:
-        return datetime.fromtimestamp(moment, timezone.utc).time()
+        return datetime.fromtimestamp(moment, UTC).time()
 
     inside = start <= clock(now) < end if start < end else clock(now) >= start or clock(now) < end
-    opens = DailyWindow(start, end).opens_at(now, timezone.utc)
-    closes = DailyWindow(start, end).closes_at(now, timezone.utc)
+    opens = DailyWindow(start, end).opens_at(now, UTC)
+    closes = DailyWindow(start, end).closes_at(now, UTC)
     assert inside == (closes is not None) == (opens == now)
     change = opens if closes is None else closes
     assert clock(change) == (start if closes is None else end)

@@ -74,6 +74,12 @@ def test_the_table_says_what_is_missing_and_what_a_runtime_does_not_take(results
     assert text.endswith("Missing: d in bf16 (it was too late).")
 
 
+def test_models_that_are_missing_for_the_same_reason_stand_together() -> None:
+    items = [{"model": model, "precision": kind, "why": "not run"} for kind in ("int8", "bf16") for model in "ab"]
+    other = {"model": "c", "precision": "int8", "why": "late"}
+    assert headline._missing([*items, other]) == "a, b in int8, bf16 (not run); c in int8 (late)"
+
+
 def test_a_bar_is_as_long_as_the_mean_of_its_runtime(results: Path) -> None:
     assert headline.means(headline.in_group(headline.machines()[0], "int8")) == pytest.approx(
         {"ours": (0.5 * 1.25) ** 0.5, "onnxruntime": 2**0.5, "openvino": 2**0.5}

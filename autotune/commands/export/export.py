@@ -214,8 +214,9 @@ def command(
 ) -> None:
     """Compile the best kernels so far into a library, verify it against the model as submitted, and time both.
 
-    For a job of commands, write the best values, scripts that build and run with them, and all trials. The steps go to
-    standard error, each with the time since the start.
+    A model that `submit --calibrate` quantised is verified as quantised. For a job of commands, write the best values,
+    scripts that build and run with them, and all trials. The steps go to standard error, each with the time since the
+    start.
     """
     from autotune.commands.jobs import select_one
 

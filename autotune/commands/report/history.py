@@ -234,7 +234,9 @@ class Outlook:
         if self.rest is not None:
             clauses.append(f"after the {self.rest.trials} trials that are left, {self._text(self.rest)}")
         if self.hour is not None:
-            clauses.append(f"after one more hour, about {self.hour.trials} trials from now, {self._text(self.hour)}")
+            left = 0 if self.rest is None else self.rest.trials
+            larger = " with a larger budget" if self.hour.trials > left else ""
+            clauses.append(f"after one more hour{larger}, about {self.hour.trials} trials, {self._text(self.hour)}")
         if not clauses:
             return ""
         worth = "; that hour hardly pays" if self.saving is not None and self.saving < _WORTH else ""

@@ -51,7 +51,9 @@ def test_an_outlook_says_when_an_hour_hardly_pays(median: float, said: bool) -> 
 def test_the_verdict_says_how_much_an_hour_should_save_and_the_forecast_has_the_unit_of_the_metric() -> None:
     there = Outlook(10.0, None, Forecast(100, 9.5, 9.0, 9.9))
     assert there.verdict == "One more hour of tuning should save 5.0% of the latency (80% between 1.0% and 10.0%)."
-    assert there.says.endswith("about 100 trials from now, 9.5 ms (80% between 9 and 9.9)")
+    hour = "about 100 trials, 9.5 ms (80% between 9 and 9.9)"
+    assert there.says == f"forecast of the tasks' sum: after one more hour with a larger budget, {hour}"
+    assert Outlook(10.0, Forecast(100, 9.5, 9.0, 9.9), there.hour).says.endswith(f"; after one more hour, {hour}")
     assert Outlook(10.0, None, None).verdict == ""
     rate = Metric("speed", "GFLOP/s", "larger")
     now, middle, low, high = (rate.to_us(value) / 1e3 for value in (5.0, 8.0, 6.0, 9.0))

@@ -69,11 +69,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = folder / cpp_program.FOLDER / "build"
     import tvm_ffi
 
-    site = Path(tvm_ffi.__file__).parents[1]
-    for words in (["-B", build, "-S", build.parent, f"-DTVM_SITE={site}"], ["--build", build]):
+    built(build, build.parent, Path(tvm_ffi.__file__).parents[1])
+    return build
+
+
+def built(build: Path, source: Path, site: Path) -> None:
+    """Build the program with the packages in a folder."""
+    for words in (["-B", build, "-S", source, f"-DTVM_SITE={site}"], ["--build", build]):
         done = subprocess.run(["cmake", *map(str, words)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-    return build
 
 
 needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
@@ -237,10 +241,28 @@ def rebuilt(program: Path, folder: Path, change: tuple[str, str]) -> subprocess.
     header.write_text(header.read_text().replace(*change))
     import tvm_ffi
 
-    words = ["cmake", "-B", folder / "build", "-S", folder / "cpp", f"-DTVM_SITE={Path(tvm_ffi.__file__).parents[1]}"]
-    subprocess.run(words, check=True, capture_output=True)
-    subprocess.run(["cmake", "--build", folder / "build"], check=True, capture_output=True)
+    built(folder / "build", folder / "cpp", Path(tvm_ffi.__file__).parents[1])
     return subprocess.run([folder / "build" / "main"], cwd=folder, capture_output=True, text=True)
+
+
+@needs_cmake
+def test_another_machine_needs_two_libraries_of_tvm_beside_the_program(program: Path, tmp_path: Path) -> None:
+    import tvm_ffi
+
+    site, shipped = tmp_path / "site", tmp_path / "shipped"
+    packages = Path(tvm_ffi.__file__).parents[1]
+    site.symlink_to(packages)
+    built(tmp_path / "build", program.parent, site)
+    site.unlink()
+    shipped.mkdir()
+    libraries = (packages / "tvm" / "lib" / "libtvm_runtime.so", packages / "tvm_ffi" / "lib" / "libtvm_ffi.so")
+    for file in (tmp_path / "build" / "main", program / "model.so"):
+        shutil.copy(file, shipped)
+    for library in libraries:
+        assert subprocess.run([shipped / "main"], cwd=tmp_path, env={}, capture_output=True).returncode == 127
+        shutil.copy(library, shipped)
+    assert subprocess.run([shipped / "main"], cwd=tmp_path, env={}).returncode == 0
+    assert subprocess.run(["main"], cwd=tmp_path, env={"PATH": str(shipped)}).returncode == 0
 
 
 @needs_cmake

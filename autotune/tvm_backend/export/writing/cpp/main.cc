@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> files(argv + std::min(next, argc), argv + argc);
   try {
     const model::Entry& entry = name.empty() ? EntryFor(files) : EntryNamed(name);
-    Run(std::filesystem::path(argv[0]).parent_path(), entry, files, repeat);
+    Run(std::filesystem::read_symlink("/proc/self/exe").parent_path(), entry, files, repeat);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;

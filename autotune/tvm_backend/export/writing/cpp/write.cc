@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   }
   try {
     const int count = argc > 2 ? std::max(1, std::atoi(argv[2])) : 64;
-    Write(std::filesystem::path(argv[0]).parent_path(), Parse(argv[1]), count);
+    Write(std::filesystem::read_symlink("/proc/self/exe").parent_path(), Parse(argv[1]), count);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;
