@@ -15,7 +15,7 @@ from importlib import metadata
 
 from autotune.errors import MachineProblem, UnsupportedVersion
 from autotune.tvm_backend.cuda import compiler, runtime
-from autotune.tvm_backend.isa import architecture_of
+from autotune.tvm_backend.isa.instruction_sets import architecture_of
 from autotune.version import TESTED_TVM
 
 _PACKAGES = ("tvm", "tvm_ffi")
@@ -122,10 +122,10 @@ def _load(target_kind: str) -> None:
 
 def _register() -> None:
     """Register what programs and the traces of their schedules name."""
-    from autotune.tvm_backend.intrinsics import dots, few_bit_dots, few_bit_schedules, tile_schedules
+    from autotune.tvm_backend.intrinsics import amx_and_vector_tiles, dots, few_bit_dots, few_bit_schedules
     from autotune.tvm_backend.vector_math import registry
 
-    for module in (registry, tile_schedules, dots, few_bit_dots, few_bit_schedules):
+    for module in (registry, amx_and_vector_tiles, dots, few_bit_dots, few_bit_schedules):
         module.register()
 
 

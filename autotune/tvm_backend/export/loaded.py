@@ -20,7 +20,7 @@ from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.host_runtime import load_on_host
 from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, read_loadable
-from autotune.tvm_backend.isa import permissions
+from autotune.tvm_backend.isa.instruction_sets import permissions
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
 
 Array = npt.NDArray[Any]

@@ -22,7 +22,7 @@ from autotune.tvm_backend.operators.integer_product import product_program
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
 from autotune.tvm_backend.target import tvm_target
-from tests.tvm_backend.intrinsics.test_tile_schedules import _CONSTANTS, _TILED, operands_of
+from tests.tvm_backend.intrinsics.test_amx_and_vector_tiles import _CONSTANTS, _TILED, operands_of
 from tests.tvm_backend.isa.dots import DOTS
 
 # A process that has a small alternate signal stack, as a program in Go or Rust may, before it loads a library.

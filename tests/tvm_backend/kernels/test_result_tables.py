@@ -11,7 +11,7 @@ import tvm
 
 from autotune import strategies
 from autotune.strategies import samplers
-from autotune.tvm_backend.intrinsics.tile_schedules import OUT
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import OUT
 from autotune.tvm_backend.isa.available import byte_table
 from autotune.tvm_backend.kernels.result_tables import with_table
 from autotune.tvm_backend.kernels.shared_library import build_library

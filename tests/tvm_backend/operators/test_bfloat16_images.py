@@ -15,7 +15,7 @@ from autotune.tvm_backend.operators.bfloat16_images import product_program, sums
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
-from tests.tvm_backend.intrinsics.test_tile_schedules import assert_schedules_agree
+from tests.tvm_backend.intrinsics.test_amx_and_vector_tiles import assert_schedules_agree
 from tests.tvm_backend.isa.dots import DPBF16PS, MULTIPLY_ADD
 
 from ..quantised_nets import cpu_target

@@ -15,7 +15,7 @@ from autotune.tvm_backend.export.loadable import LIBRARY
 from autotune.tvm_backend.export.loaded import check_index, pick_entry
 from autotune.tvm_backend.export.writing import language_script
 from autotune.tvm_backend.export.writing.files import MADE_BY
-from autotune.tvm_backend.isa import permissions
+from autotune.tvm_backend.isa.instruction_sets import permissions
 from autotune.version import __version__
 
 _ONE = '''"""Run {name} once on random inputs, with the TVM runtime alone. {made_by} {version}."""

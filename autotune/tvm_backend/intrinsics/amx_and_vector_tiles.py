@@ -1,4 +1,4 @@
-"""Schedules of products of int8 and bfloat16: tiles that a rule samples for MetaSchedule, and those chosen untuned."""
+"""Tiles of products of int8 and bfloat16, of AMX or of vectors: those that a rule samples, and those chosen untuned."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import tvm
 
 from autotune.tvm_backend.intrinsics.tile_kernels import register_kernel
-from autotune.tvm_backend.isa import SETS
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.available import TILES, dot_named
+from autotune.tvm_backend.isa.instruction_sets import SETS
 from autotune.tvm_backend.isa.values import LANES, TileProduct
 from autotune.tvm_backend.types import BlockRV, LoopRV, PrimFunc, Schedule
 
