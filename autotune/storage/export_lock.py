@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from autotune.errors import BadInput, BadState, DamagedFile, InvalidData
+from autotune.network_plan.plan import NOTHING, Plan
 from autotune.options import Precision
-from autotune.plans.plan import NOTHING, Plan
 from autotune.schema import whole_number
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial

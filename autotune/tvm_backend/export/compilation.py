@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
-from autotune.plans.plan import Plan
+from autotune.network_plan.plan import Plan
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.job_files import read_plan
 from autotune.storage.kept_objects import KeptObjects

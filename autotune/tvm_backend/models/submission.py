@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.errors import BadInput, ModelError
+from autotune.network_plan.plan import NOTHING, text
 from autotune.options import AUTO, AskedPrecision, InputSpec, Precision
-from autotune.plans.plan import NOTHING, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Entry, OpenBatch, ShapeBinding

@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import te
 
-from autotune.plans.arena import ALIGNMENT
+from autotune.network_plan.arena import ALIGNMENT
 from autotune.tvm_backend.kernels.pipeline import pipeline
 
 SHAPE = (3, 5)

@@ -14,7 +14,7 @@ import tvm
 from onnx import TensorProto
 
 from autotune import strategies
-from autotune.plans.plan import Block, Plan
+from autotune.network_plan.plan import Block, Plan
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.kernels.shared_library import build_candidate

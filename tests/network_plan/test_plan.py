@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ConfigError, DiskProblem
-from autotune.plans.plan import Block, BlockFacts, Memory, Plan, PlanFacts, TensorFacts, differences, read, text
+from autotune.network_plan.plan import Block, BlockFacts, Memory, Plan, PlanFacts, TensorFacts, differences, read, text
 
 IMAGE = TensorFacts("buffer0", "float32", (1, 2, 8, 8, 16), "NCHW16c", 8192, 64)
 FACTS = BlockFacts(kernel="fused_conv2d_relu", task="conv2d_relu", best_us=12.5, writes=(IMAGE,))

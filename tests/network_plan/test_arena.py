@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from autotune.plans.arena import ALIGNMENT, FOR_EVER, BufferLife, Lifetimes, peak, place
+from autotune.network_plan.arena import ALIGNMENT, FOR_EVER, BufferLife, Lifetimes, peak, place
 
 
 def random_lives(seed: int, count: int) -> list[BufferLife]:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from autotune.plans.order import Step, Steps, best_order, stable_order
+from autotune.network_plan.order import Step, Steps, best_order, stable_order
 
 
 def network(*steps: tuple[set[int], set[int]], sizes: list[int], kept: set[int] | None = None) -> Steps:
