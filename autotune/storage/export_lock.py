@@ -17,7 +17,7 @@ from autotune.options import Precision
 from autotune.schema import whole_number
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
-from autotune.storage.trials_file import CheckTrace, check_trial
+from autotune.storage.untrusted_trials import CheckTrace, check_trial
 
 LOCK = "autotune.lock"
 

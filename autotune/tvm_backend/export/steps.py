@@ -59,7 +59,7 @@ from autotune.tvm_backend.kernels.run_gpu import GpuRunner
 from autotune.tvm_backend.search.tasks import read_program
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import IRModule
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_traces import check_trace
 from autotune.version import __version__
 
 _MAX_RING_BYTES = 2**31

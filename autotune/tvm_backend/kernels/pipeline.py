@@ -26,7 +26,7 @@ from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.concurrent_loops import join_loops
 from autotune.tvm_backend.threads.extents import announce_extents
 from autotune.tvm_backend.types import IRModule, Loop, Pass, PrimFunc, Stmt, Target
-from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
+from autotune.tvm_backend.untrusted_traces import WHOLE_VECTORS
 
 _MAX_ON_STACK = 8192  # bytes
 Rewrite = Callable[[PrimFunc], PrimFunc]

@@ -21,7 +21,6 @@ from tvm.s_tir import Schedule, ScheduleError, meta_schedule
 from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
-from autotune.tvm_backend.calls import check_calls
 from autotune.tvm_backend.isa.available import vector_registers
 from autotune.tvm_backend.kernels.index_values import block_in
 from autotune.tvm_backend.kernels.vector_runs import run_of
@@ -39,7 +38,8 @@ from autotune.tvm_backend.types import (
     TuningRecord,
     Workload,
 )
-from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
+from autotune.tvm_backend.untrusted_programs import check_calls
+from autotune.tvm_backend.untrusted_traces import WHOLE_VECTORS
 
 
 def record_to_compile(item: Candidate | Trial, workload: Workload, target: Target) -> TuningRecord:

@@ -16,7 +16,6 @@ from autotune.storage.formats import Entry, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.model_digest import ModelDigest, digest_of
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
@@ -27,6 +26,7 @@ from autotune.tvm_backend.operators.few_bit_product import has_packed_products
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
 from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
+from autotune.tvm_backend.untrusted_programs import check_program
 
 Result = TypeVar("Result")
 

@@ -1,7 +1,4 @@
-"""Checks of files before TVM reads them, because its readers make any object that a file names, code included.
-
-A tensor program is data, but TVM's JSON may name any registered type, `ffi.Module` (a compiled library) among them. So
-`check_graph` lets the types through that programs consist of.
+"""Check schedule traces before TVM reads them, because its reader makes any object that a file names, code included.
 
 A schedule trace is a list of instructions, and some take whole objects: the index map of a `TransformLayout` is an
 expression, which may call any function of the process, and an annotation may be a pragma whose text the code generator
@@ -18,33 +15,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from autotune.tvm_backend.index_map import is_index_map, unique_keys
+from autotune.tvm_backend.index_map import is_index_map
 from autotune.tvm_backend.types import Decision, PlainTrace
-
-# Node types that a tensor program consists of. `ffi.Module` would load compiled code, and functions are called.
-_DATA_TYPES = re.compile(
-    r"None|int|bool|float|(ffi\.)?(DataType|Device)|ffi\.(Array|List|Map|Dict|(Small)?(String|Str|Bytes)|Shape|Tensor)"
-    r"|ir\.(Call|DictAttrs|GlobalVar|IRModule|Op|Range|Source(Map|Name)|(Sequential)?Span|Tensor(Load|Region)|Var)"
-    r"|ir\.(\w+Imm|(\w+)?Type)"
-    r"|(prim|tirx)\.\w+|s_tir\.(MatchBufferRegion|SBlock|SBlockRealize)|relax\.(\w+Type|expr\.ShapeExpr)"
-)
-
-
-def check_graph(text: str) -> None:
-    """Make sure that TVM's JSON makes nothing but data.
-
-    Raises:
-        ValueError: It is not such JSON, or names a type that is not allowed.
-    """
-    try:
-        types = [str(node["type"]) for node in json.loads(text, object_pairs_hook=unique_keys)["nodes"]]
-    except (KeyError, TypeError, RecursionError):
-        raise ValueError("it is not TVM's JSON") from None
-    if forbidden := [name for name in types if not _DATA_TYPES.fullmatch(name)]:
-        raise ValueError(f"a program has no {forbidden[0]}")
-
-
-# ---- Traces
 
 Check = Callable[[Any], bool]
 

@@ -1,4 +1,4 @@
-"""A program that calls what no lowering of a model calls is refused, and so is a schedule that brings a call along."""
+"""Programs are refused that are code, or call what no lowering of a model calls; so are schedules that bring a call."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tvm import te, tirx, topi
 from tvm.s_tir import Schedule, TensorIntrin
 
 from autotune.errors import DamagedFile
-from autotune.tvm_backend.calls import check_calls, check_program, outside_calls
 from autotune.tvm_backend.intrinsics import dots
 from autotune.tvm_backend.isa.available import DOTS
 from autotune.tvm_backend.search.tasks import read_program, task_hash, write_program
 from autotune.tvm_backend.threads.extents import MAX_THREADS
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_programs import check_calls, check_graph, check_program, outside_calls
+from autotune.tvm_backend.untrusted_traces import check_trace
 
 from .. import hostile
 
+DATA = Path(__file__).parents[1] / "data"
 NO_TRACE = [[], []]
 SYSTEM = tirx.call_extern("int64", "system", "true")
 
@@ -210,3 +211,45 @@ def test_an_index_map_with_a_call_gets_past_neither_wall(doubled: Any) -> None:
     schedule.transform_layout("doubled", ("write", 0), index_map, assume_injective_transform=True)
     with pytest.raises(DamagedFile, match="system"):
         check_calls(schedule.mod, doubled, trace)
+
+
+def graph(*types: str) -> str:
+    return json.dumps({"root_index": 0, "nodes": [{"type": name, "data": {}} for name in types]})
+
+
+class TestTypes:
+    def test_a_real_one_is_let_through_until_it_names_code(self) -> None:
+        text = (DATA / "task.json").read_text()
+        check_graph(text)
+        with pytest.raises(ValueError, match=r"ffi\.Module"):
+            check_graph(text.replace('"ffi.Map"', '"ffi.Module"', 1))
+
+    @pytest.mark.parametrize(
+        "type", ["ffi.Module", "ffi.Function", "ir.EnvFunc", "runtime.Module", "ffi.OpaquePyObject"]
+    )
+    def test_what_is_code_is_refused(self, type: str) -> None:
+        with pytest.raises(ValueError, match=type):
+            check_graph(graph("ir.IRModule", type))
+
+    @pytest.mark.parametrize("type", ["ffi.Module", "ffi.Function"])
+    def test_it_is_refused_before_it_is_read(self, type: str, tmp_path: Path) -> None:
+        path = tmp_path / "000.json"
+        path.write_text(graph(type))
+        with pytest.raises(DamagedFile, match=f"a program has no {type}"):
+            read_program(path, "0" * 16)
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"nodes": 3}', '{"nodes": [3]}', "[" * 100_000])
+    def test_what_is_no_program_is_refused(self, text: str, tmp_path: Path) -> None:
+        (tmp_path / "000.json").write_text(text)
+        with pytest.raises(DamagedFile):
+            read_program(tmp_path / "000.json", "0" * 16)
+
+    def test_another_program_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "000.json").write_text((DATA / "task.json").read_text())
+        with pytest.raises(DamagedFile, match="another program"):
+            read_program(tmp_path / "000.json", "0" * 16)
+
+    def test_a_key_that_is_there_twice_is_refused(self) -> None:
+        text = json.dumps(json.loads((DATA / "task.json").read_text()))
+        with pytest.raises(ValueError, match="twice"):
+            check_graph(text.replace('"type": "None"', '"type": "ffi.Function", "type": "None"', 1))

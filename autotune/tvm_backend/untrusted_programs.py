@@ -1,12 +1,16 @@
-"""What tensor programs call outside of themselves, which is little, and nothing that a file could choose.
+"""Check what tensor programs consist of and call outside of themselves: nothing that a file could choose.
 
-A program that is read from a file may call what TVM's lowering of models calls: arithmetic and the sorting of TVM's
-runtime (`check_program`). A schedule brings no call along (`check_calls`): `tvm_backend/untrusted_files.py` refuses
-traces that could, and this is the second wall, in front of the compiler, whatever a schedule came from.
+A tensor program is data, but TVM's JSON may name any registered type, `ffi.Module` (a compiled library) among them. So
+`check_graph` lets the types through that programs consist of. The program that is read then may call what TVM's
+lowering of models calls: arithmetic and the sorting of TVM's runtime (`check_program`).
+
+A schedule brings no call along (`check_calls`): `tvm_backend/untrusted_traces.py` refuses traces that could, and this
+is the second wall, in front of the compiler, whatever a schedule came from.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -18,9 +22,17 @@ from tvm.s_tir import SBlock, TensorIntrin
 
 from autotune.errors import DamagedFile
 from autotune.tvm_backend.cuda.tf32 import ALLOWED
+from autotune.tvm_backend.index_map import unique_keys
 from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import IRModule, PlainTrace, PrimExpr, PrimFunc, Stmt
 
+# Node types that a tensor program consists of. `ffi.Module` would load compiled code, and functions are called.
+_DATA_TYPES = re.compile(
+    r"None|int|bool|float|(ffi\.)?(DataType|Device)|ffi\.(Array|List|Map|Dict|(Small)?(String|Str|Bytes)|Shape|Tensor)"
+    r"|ir\.(Call|DictAttrs|GlobalVar|IRModule|Op|Range|Source(Map|Name)|(Sequential)?Span|Tensor(Load|Region)|Var)"
+    r"|ir\.(\w+Imm|(\w+)?Type)"
+    r"|(prim|tirx)\.\w+|s_tir\.(MatchBufferRegion|SBlock|SBlockRealize)|relax\.(\w+Type|expr\.ShapeExpr)"
+)
 # Operators that compute a value of their operands. All others touch memory, name a function, or bring code along.
 _ARITHMETIC = re.compile(
     r"prim\.(ceil|clz|if_then_else|likely|log2)"
@@ -44,6 +56,20 @@ _ATTRIBUTES = frozenset(
     {"global_symbol", "op_pattern", "s_tir", "tirx.noalias", "tirx.is_scheduled", "layout_free_buffers", *_OURS}
 )
 _NAME = "main"
+
+
+def check_graph(text: str) -> None:
+    """Make sure that TVM's JSON makes nothing but data.
+
+    Raises:
+        ValueError: It is not such JSON, or names a type that is not allowed.
+    """
+    try:
+        types = [str(node["type"]) for node in json.loads(text, object_pairs_hook=unique_keys)["nodes"]]
+    except (KeyError, TypeError, RecursionError):
+        raise ValueError("it is not TVM's JSON") from None
+    if forbidden := [name for name in types if not _DATA_TYPES.fullmatch(name)]:
+        raise ValueError(f"a program has no {forbidden[0]}")
 
 
 def check_program(module: IRModule) -> None:
