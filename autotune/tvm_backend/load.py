@@ -66,8 +66,8 @@ _OF_STAGES = tuple(
     f"autotune.tvm_backend.{name}"
     for name in (
         "target",
-        "kernels.shared_library",
-        "kernels.probe",
+        "kernels.build_kernel",
+        "kernels.machine_check",
         "kernels.verify",
         "search.cost_model",
         "search.evolutionary",

@@ -12,10 +12,10 @@ import numpy as np
 import tvm
 
 from autotune.machine.hardware import cpu_flags
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.available import Instructions
-from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.shared_library import link_shared
+from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.operators.integer_product import product_program

@@ -7,10 +7,10 @@ import pytest
 import tvm
 from tvm import te
 
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.intrinsics.bfloat16 import numbers, rounded
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.available import Instructions
-from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.operators.bfloat16_images import product_program, sums_of_convolution
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.search.design_space import replay

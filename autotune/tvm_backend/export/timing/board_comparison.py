@@ -19,7 +19,7 @@ from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.host_tensors import Returned, tensors_of
 from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.comparison import RuntimeTimes
-from autotune.tvm_backend.kernels.run_board import close_session, open_session
+from autotune.tvm_backend.kernels.time_on_board import close_session, open_session
 from autotune.tvm_backend.types import RPCSession
 
 # What a board has to send, run and time a library, in seconds.

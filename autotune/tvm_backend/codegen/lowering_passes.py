@@ -10,18 +10,18 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from autotune.tvm_backend.codegen.flat_formulas import write_around
+from autotune.tvm_backend.codegen.not_a_number import keep_not_a_number
+from autotune.tvm_backend.codegen.prefetch import prefetch_weights
+from autotune.tvm_backend.codegen.strided_copies import copy_columns_singly
+from autotune.tvm_backend.codegen.tensor_offsets import add_offsets
+from autotune.tvm_backend.codegen.transposed_loads import transpose_in_registers
 from autotune.tvm_backend.cuda.tensor_pipeline import write_pipelines
 from autotune.tvm_backend.cuda.tf32 import with_fragments
 from autotune.tvm_backend.intrinsics import bfloat16
 from autotune.tvm_backend.intrinsics.llvm_code import functions_of, with_functions
 from autotune.tvm_backend.intrinsics.tile_kernels import with_tiles
 from autotune.tvm_backend.isa.available import architecture, sets_of
-from autotune.tvm_backend.kernels.flat_formulas import write_around
-from autotune.tvm_backend.kernels.not_a_number import keep_not_a_number
-from autotune.tvm_backend.kernels.prefetch import prefetch_weights
-from autotune.tvm_backend.kernels.strided_copies import copy_columns_singly
-from autotune.tvm_backend.kernels.tensor_offsets import add_offsets
-from autotune.tvm_backend.kernels.transposed_loads import transpose_in_registers
 from autotune.tvm_backend.programs import over_programs
 from autotune.tvm_backend.threads.concurrent_loops import join_loops
 from autotune.tvm_backend.threads.extents import announce_extents

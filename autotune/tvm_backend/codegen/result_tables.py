@@ -20,10 +20,10 @@ from tvm.ir import Range
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.tirx import ForKind, IntImm
 
+from autotune.tvm_backend.codegen.index_values import Index
 from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import OUT
 from autotune.tvm_backend.isa.values import LANES, ByteTable
 from autotune.tvm_backend.isa.vectors import VECTORS
-from autotune.tvm_backend.kernels.index_values import Index
 from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
 from autotune.tvm_backend.types import Buffer, Loop, PrimExpr, PrimFunc, Stmt
 

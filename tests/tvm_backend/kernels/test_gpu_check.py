@@ -8,7 +8,7 @@ import json
 import pytest
 
 from autotune.tvm_backend.cuda import compiler, runtime
-from autotune.tvm_backend.kernels import gpu_probe
+from autotune.tvm_backend.kernels import gpu_check
 
 from ...cuda_stand_in import StandIn, compile_libraries
 
@@ -21,7 +21,7 @@ from autotune.machine.gpus import cuda_devices
 from autotune.tvm_backend.load import load_tvm
 
 load_tvm("cuda")
-from autotune.tvm_backend.kernels import gpu_probe  # now, for PyTorch would bring a newer runtime of CUDA
+from autotune.tvm_backend.kernels import gpu_check  # now, for PyTorch would bring a newer runtime of CUDA
 
 for fault, arch, elements, answers, mode in json.loads(sys.argv[1]):
     for name, text in {"fault": fault, "mode": mode}.items():
@@ -30,7 +30,7 @@ for fault, arch, elements, answers, mode in json.loads(sys.argv[1]):
     target = {"kind": "cuda", "arch": arch, "host": {"kind": "llvm"}}
     arguments = [("float32", [elements])]
     try:
-        print("ok", gpu_probe.check_gpu(target, cuda_devices()[0], arguments=arguments, answers=answers).launch_us)
+        print("ok", gpu_check.check_gpu(target, cuda_devices()[0], arguments=arguments, answers=answers).launch_us)
     except MachineProblem as problem:
         print(problem)
 """
@@ -61,4 +61,4 @@ def test_a_gpu_is_tried_and_what_is_wrong_with_it_is_said_in_one_line(made_once,
 def test_without_a_gpu_the_known_good_kernel_is_compiled(gpu):
     """Where the driver is missing, a placeholder takes its place: nothing is launched."""
     target = {"kind": "cuda", "arch": "sm_75", "host": {"kind": "llvm"}}
-    assert gpu_probe.check_build(target) == gpu_probe.Probed(compiler.find_compiler(), None)
+    assert gpu_check.check_build(target) == gpu_check.Probed(compiler.find_compiler(), None)

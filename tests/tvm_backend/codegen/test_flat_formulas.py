@@ -45,7 +45,7 @@ def test_a_function_compiles_wherever_it_stands(target, form, is_vector):
     import tvm
     from tvm import te, tirx
 
-    from autotune.tvm_backend.kernels.pipeline import pipeline
+    from autotune.tvm_backend.codegen.lowering_passes import pipeline
 
     program, truth = _TWO_VALUES[form]
     x, y = (te.placeholder((32,), "float32", name) for name in "xy")
@@ -64,7 +64,7 @@ def test_what_a_guard_keeps_from_being_read_stays_behind_it(target):
     """Reading an element that is not there may end the process."""
     from tvm import te, tirx
 
-    from autotune.tvm_backend.kernels.flat_formulas import write_around
+    from autotune.tvm_backend.codegen.flat_formulas import write_around
 
     x = te.placeholder((32,), "float32", "x")
     one, two = (tirx.const(number, "float32") for number in (1.0, 2.0))
@@ -85,7 +85,7 @@ def test_what_a_guard_keeps_from_being_read_stays_behind_it(target):
 def test_a_program_without_inner_functions_stays_as_it_is(target):
     from tvm import te, tirx
 
-    from autotune.tvm_backend.kernels.flat_formulas import write_around
+    from autotune.tvm_backend.codegen.flat_formulas import write_around
 
     x = te.placeholder((32,), "float32", "x")
     z = te.compute((32,), lambda i: tirx.exp(x[i]) + tirx.Select(x[i] > 1.0, tirx.log(x[i]), x[i]), "z")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tvm import rpc
 
 from autotune.machine.boards import Lent
-from autotune.tvm_backend.kernels.run import FILL, Runner
+from autotune.tvm_backend.kernels.time_kernel import FILL, Runner
 from autotune.tvm_backend.types import Kernel, RPCSession, RuntimeModule
 
 _BIG_CORES = 1  # of the modes of TVM's thread pool

@@ -18,9 +18,9 @@ from tvm import tirx
 from autotune.errors import WorkerError
 from autotune.processes.isolate import isolated_at_once
 from autotune.storage.kept_objects import KeptObjects
+from autotune.tvm_backend.codegen.lowering_passes import object_pipeline
 from autotune.tvm_backend.compiler_digest import compiler_digest
-from autotune.tvm_backend.kernels.pipeline import object_pipeline
-from autotune.tvm_backend.kernels.shared_library import compile_object
+from autotune.tvm_backend.kernels.build_kernel import compile_object
 from autotune.tvm_backend.types import IRModule, PrimFunc, Target
 
 _ANCHOR = "autotune_anchor"  # the kernel that is left in a module whose others are in objects

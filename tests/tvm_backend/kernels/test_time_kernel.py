@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.tvm_backend.kernels import run
+from autotune.tvm_backend.kernels import time_kernel
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.kernels.cache_state import Caches, Context
-from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.time_kernel import Runner, Timing, open_device
 
 BEST = 100.0
 ARGS = [["TENSOR", "float32", [8]]] * 2
@@ -88,7 +88,7 @@ class TestInContext:
             def prepare(self, _read):
                 prepared.append((self.context, self.count))
 
-        monkeypatch.setattr(run, "Caches", Noted)
+        monkeypatch.setattr(time_kernel, "Caches", Noted)
         runner = Runner(open_device("llvm"), Timing(1, 1, 1), Context("L2", (0,)))
         assert len(runner.time_runs(library, ARGS, 5)) == 5
         assert {context for context, _ in prepared} == {Context("L2", (0,))} and {count for _, count in prepared} == {2}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from autotune.tvm_backend.kernels.index_values import Index, block_in
+from autotune.tvm_backend.codegen.index_values import Index, block_in
 from autotune.tvm_backend.types import BlockRV, LoopRV, PrimExpr, Schedule
 
 _Places = npt.NDArray[np.int64]

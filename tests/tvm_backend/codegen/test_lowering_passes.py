@@ -8,8 +8,8 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.shared_library import lowering
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
+from autotune.tvm_backend.kernels.build_kernel import lowering
 from autotune.tvm_backend.types import IRModule
 
 

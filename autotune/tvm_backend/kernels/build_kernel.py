@@ -19,9 +19,9 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from autotune.errors import DamagedFile, WorkerError
 from autotune.processes.children import is_refusal, refused
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.codegen.lowering_passes import object_pipeline, pipeline
+from autotune.tvm_backend.codegen.row_vectors import module_to_compile
 from autotune.tvm_backend.kernels.cache_state import READER, reader
-from autotune.tvm_backend.kernels.pipeline import object_pipeline, pipeline
-from autotune.tvm_backend.kernels.row_vectors import module_to_compile
 from autotune.tvm_backend.linker import architecture, cross_linkers, linker_for, no_debug_sections
 from autotune.tvm_backend.search.design_space import plain_args
 from autotune.tvm_backend.target import resolve_target, tvm_target
@@ -167,7 +167,7 @@ def linking(target: Target, *, pool: bool = True, objects: Sequence[str] = ()) -
 
     Args:
         pool: Whether a library for the CPUs of this machine brings our thread pool along. All others run on that of
-            TVM's runtime, which `autotune.tvm_backend.kernels.run_board` configures on boards.
+            TVM's runtime, which `autotune.tvm_backend.kernels.time_on_board` configures on boards.
         objects: Other object files that belong to the library.
     """
     triple = str(target.attrs.get("mtriple") or "")

@@ -20,8 +20,8 @@ from autotune.machine.boards import Lent
 from autotune.processes.children import ItemResult
 from autotune.processes.isolate import isolated
 from autotune.storage.room import scratch_folder, temporary_folder
-from autotune.tvm_backend.kernels.run_board import close_session, open_session
-from autotune.tvm_backend.kernels.shared_library import linking
+from autotune.tvm_backend.kernels.build_kernel import linking
+from autotune.tvm_backend.kernels.time_on_board import close_session, open_session
 from autotune.tvm_backend.types import Device, IRModule, RuntimeModule
 
 _LIMIT_S = 60.0

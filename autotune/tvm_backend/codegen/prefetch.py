@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from autotune.tvm_backend.kernels.index_values import Index
+from autotune.tvm_backend.codegen.index_values import Index
 from autotune.tvm_backend.programs import with_body, with_items, with_llvm_code
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, Stmt
 

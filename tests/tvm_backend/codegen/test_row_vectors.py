@@ -13,8 +13,8 @@ from tvm.s_tir.meta_schedule.database import Workload
 from tvm_ffi import structural_equal
 
 from autotune.errors import DamagedFile
-from autotune.tvm_backend.kernels.row_vectors import module_to_compile, record_to_compile, without_guarded_vectors
-from autotune.tvm_backend.kernels.shared_library import build_candidate, build_library
+from autotune.tvm_backend.codegen.row_vectors import module_to_compile, record_to_compile, without_guarded_vectors
+from autotune.tvm_backend.kernels.build_kernel import build_candidate, build_library
 from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.propose import Request

@@ -22,8 +22,8 @@ from autotune.machine.gpus import CudaDevice, GpuCounters
 from autotune.processes.children import ItemResult
 from autotune.processes.isolate import isolated
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
-from autotune.tvm_backend.kernels.probe import probe_folder
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
+from autotune.tvm_backend.kernels.machine_check import probe_folder
 from autotune.tvm_backend.types import Device, IRModule
 
 NAME = "autotune_probe"

@@ -11,8 +11,8 @@ import tvm
 from tvm import te
 from tvm.s_tir import Schedule
 
-from autotune.tvm_backend.kernels import pipeline as pipelines
-from autotune.tvm_backend.kernels.prefetch import Index
+from autotune.tvm_backend.codegen import lowering_passes
+from autotune.tvm_backend.codegen.prefetch import Index
 
 PIXELS = 6
 BLOCKS = 5
@@ -42,7 +42,7 @@ def product(*order: str, fused: int = 0):
 def lowered(module):
     """The module with prefetches, and how often each line of the weights is fetched in a run."""
     with TARGET:
-        passes, *_ = tvm.tirx.get_tir_pipeline(pipelines.pipeline(TARGET))
+        passes, *_ = tvm.tirx.get_tir_pipeline(lowering_passes.pipeline(TARGET))
         after = passes(tvm.tirx.transform.BindTarget(TARGET.with_host(TARGET))(module))
     (function,) = after.functions.values()
     return after, Counter(fetched(function.body, {}, {}))
@@ -87,7 +87,7 @@ def test_a_product_with_prefetches_computes_the_same_and_calls_nothing(order):
     x = random.standard_normal((PIXELS, DEPTH)).astype(np.float32)
     w = random.standard_normal((BLOCKS, DEPTH, LANES)).astype(np.float32)
     outputs = []
-    for pipeline in ("default", pipelines.pipeline(TARGET)):
+    for pipeline in ("default", lowering_passes.pipeline(TARGET)):
         built = tvm.tirx.build(module, TARGET, pipeline)
         if tvm.target.codegen.llvm_get_system_triple().startswith("x86_64"):
             y = tvm.runtime.tensor(np.zeros((BLOCKS, PIXELS, LANES), np.float32))
@@ -98,15 +98,15 @@ def test_a_product_with_prefetches_computes_the_same_and_calls_nothing(order):
 
 
 def test_the_instruction_that_prefetches_is_in_the_code():
-    built = tvm.tirx.build(product("o", "p", "k"), TARGET, pipelines.pipeline(TARGET))
+    built = tvm.tirx.build(product("o", "p", "k"), TARGET, lowering_passes.pipeline(TARGET))
     assert "prefetcht1" in built.inspect_source("asm")
 
 
 def test_a_gpu_has_passes_of_its_own():
-    assert pipelines.pipeline(tvm.target.Target({"kind": "cuda", "arch": "sm_90"})) == "autotune-cuda"
+    assert lowering_passes.pipeline(tvm.target.Target({"kind": "cuda", "arch": "sm_90"})) == "autotune-cuda"
 
 
 def test_a_cpu_of_another_architecture_gets_no_prefetches():
     board = tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
-    built = tvm.tirx.build(product("o", "p", "k"), board, pipelines.pipeline(board))
+    built = tvm.tirx.build(product("o", "p", "k"), board, lowering_passes.pipeline(board))
     assert "prfm" not in built.inspect_source("asm")

@@ -6,7 +6,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from autotune.tvm_backend.kernels.vector_runs import run_of
+from autotune.tvm_backend.codegen.vector_runs import run_of
 
 
 def run(rows, element, *shape):

@@ -8,7 +8,7 @@ import tvm
 from tvm import te
 
 from autotune.network_plan.arena import ALIGNMENT
-from autotune.tvm_backend.kernels.pipeline import pipeline
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 
 SHAPE = (3, 5)
 ELEMENTS = 15

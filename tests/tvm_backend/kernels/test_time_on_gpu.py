@@ -7,8 +7,8 @@ import json
 import pytest
 
 from autotune.errors import WorkerError
-from autotune.tvm_backend.kernels.run import Runner, Timing
-from autotune.tvm_backend.kernels.run_gpu import GpuRunner, said_by_cuda
+from autotune.tvm_backend.kernels.time_kernel import Runner, Timing
+from autotune.tvm_backend.kernels.time_on_gpu import GpuRunner, said_by_cuda
 
 from ...cuda_stand_in import StandIn
 from ...cuda_stand_in.on_cpu import image
@@ -54,9 +54,9 @@ from autotune.tvm_backend.load import load_for_tuning
 load_for_tuning("cuda", ())
 import tvm
 from tvm import s_tir, te
-from autotune.tvm_backend.kernels.shared_library import build_library
-from autotune.tvm_backend.kernels.run import Timing, open_device
-from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+from autotune.tvm_backend.kernels.build_kernel import build_library
+from autotune.tvm_backend.kernels.time_kernel import Timing, open_device
+from autotune.tvm_backend.kernels.time_on_gpu import GpuRunner
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 x = te.placeholder((32,), "float32", name="x")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tvm
 
-from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.shared_library import lowering
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
+from autotune.tvm_backend.kernels.build_kernel import lowering
 
 from ...cuda_stand_in.on_cpu import image
 from . import copied_sums
@@ -30,7 +30,7 @@ from autotune.tvm_backend.load import load_for_tuning
 load_for_tuning("cuda", ())
 import tvm
 from autotune.tvm_backend.kernels import verify
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 sys.path.insert(0, sys.argv[2])

@@ -21,9 +21,9 @@ from tvm.s_tir import Schedule, ScheduleError, meta_schedule
 from tvm.tirx import FloorMod, ForKind, IntImm
 
 from autotune.storage.formats import Candidate, Trial
+from autotune.tvm_backend.codegen.index_values import block_in
+from autotune.tvm_backend.codegen.vector_runs import run_of
 from autotune.tvm_backend.isa.available import vector_registers
-from autotune.tvm_backend.kernels.index_values import block_in
-from autotune.tvm_backend.kernels.vector_runs import run_of
 from autotune.tvm_backend.search.design_space import tune_context, tuning_record
 from autotune.tvm_backend.types import (
     BlockRV,

@@ -11,10 +11,10 @@ import tvm
 
 from autotune import strategies
 from autotune.strategies import samplers
+from autotune.tvm_backend.codegen.result_tables import with_table
 from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import OUT
 from autotune.tvm_backend.isa.available import byte_table
-from autotune.tvm_backend.kernels.result_tables import with_table
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.design_space import replay

@@ -13,7 +13,7 @@ from tvm import relax
 from autotune.errors import WorkerError
 from autotune.storage.kept_objects import KeptObjects
 from autotune.tvm_backend.export.compilation import JobModel, lower_tuned
-from autotune.tvm_backend.kernels import objects
+from autotune.tvm_backend.kernels import object_cache
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.target import tvm_target
 
@@ -43,8 +43,10 @@ def kept(tmp_path: Path) -> KeptObjects:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that are compiled from now on, each to an object."""
     names: list[str] = []
-    build = objects._compiled
-    monkeypatch.setattr(objects, "_compiled", lambda programs, *rest: names.extend(programs) or build(programs, *rest))
+    build = object_cache._compiled
+    monkeypatch.setattr(
+        object_cache, "_compiled", lambda programs, *rest: names.extend(programs) or build(programs, *rest)
+    )
     return names
 
 
@@ -90,35 +92,35 @@ def test_a_damaged_object_is_compiled_again(
 def test_what_another_compiler_or_target_made_is_not_linked(
     lowered: Any, target: Any, kept: KeptObjects, compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    objects.kernel_objects(lowered, target, kept)
+    object_cache.kernel_objects(lowered, target, kept)
     compiled.clear()
     other = tvm_target({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 2})
-    objects.kernel_objects(lowered, other, kept)
+    object_cache.kernel_objects(lowered, other, kept)
     assert set(compiled) == names(lowered)
     compiled.clear()
-    monkeypatch.setattr(objects, "compiler_digest", lambda: "another version")
-    objects.kernel_objects(lowered, target, kept)
+    monkeypatch.setattr(object_cache, "compiler_digest", lambda: "another version")
+    object_cache.kernel_objects(lowered, target, kept)
     assert set(compiled) == names(lowered)
 
 
 def test_a_program_that_was_scheduled_otherwise_is_another_object(
     lowered: Any, target: Any, kept: KeptObjects, compiled: list[str]
 ) -> None:
-    objects.kernel_objects(lowered, target, kept)
+    object_cache.kernel_objects(lowered, target, kept)
     compiled.clear()
     changed = sorted(names(lowered))[0]
     functions = dict(lowered.functions.items())
     var = lowered.get_global_var(changed)
     functions[var] = functions[var].with_attr("autotune_threads", 1)
-    objects.kernel_objects(tvm.IRModule(functions, attrs=lowered.attrs), target, kept)
+    object_cache.kernel_objects(tvm.IRModule(functions, attrs=lowered.attrs), target, kept)
     assert compiled == [changed]
 
 
 def test_processes_that_compile_at_the_same_time_make_the_same_objects(
     lowered: Any, target: Any, kept: KeptObjects, tmp_path: Path
 ) -> None:
-    alone = objects.kernel_objects(lowered, target, kept)
-    assert objects.kernel_objects(lowered, target, KeptObjects(tmp_path / "others", 10**7), children=2) == alone
+    alone = object_cache.kernel_objects(lowered, target, kept)
+    assert object_cache.kernel_objects(lowered, target, KeptObjects(tmp_path / "others", 10**7), children=2) == alone
 
 
 def test_a_kernel_that_cannot_be_compiled_is_named(
@@ -127,9 +129,9 @@ def test_a_kernel_that_cannot_be_compiled_is_named(
     def fails(*_: Any, **__: Any) -> Any:
         raise ValueError("no such instruction")
 
-    monkeypatch.setattr(objects.tvm.tirx, "build", fails)
+    monkeypatch.setattr(object_cache.tvm.tirx, "build", fails)
     with pytest.raises(WorkerError, match=r"^the kernel \w+ cannot be compiled: ValueError: no such instruction$"):
-        objects.kernel_objects(lowered, target, kept, children=2)
+        object_cache.kernel_objects(lowered, target, kept, children=2)
     assert not kept.folder.exists()
 
 
@@ -137,4 +139,4 @@ def test_the_name_of_a_kernel_may_be_too_long_for_a_file(lowered: Any, target: A
     name = "fused_" + "multiply_" * 40
     program = next(item for item in lowered.functions.values() if isinstance(item, tvm.tirx.PrimFunc))
     module = tvm.IRModule({name: program.with_attr("global_symbol", name)})
-    assert list(objects.kernel_objects(module, target, kept)) == [name]
+    assert list(object_cache.kernel_objects(module, target, kept)) == [name]

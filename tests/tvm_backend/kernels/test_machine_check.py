@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import DiskProblem, MachineProblem
-from autotune.tvm_backend.kernels import probe
-from autotune.tvm_backend.kernels.probe import check_machine
+from autotune.tvm_backend.kernels import machine_check
+from autotune.tvm_backend.kernels.machine_check import check_machine
 from autotune.tvm_backend.load import load_tvm
 
 GENERIC = {"kind": "llvm", "mcpu": "x86-64", "num-cores": 1}
@@ -76,6 +76,6 @@ def test_a_target_of_another_architecture_cannot_run_here():
 
 
 def test_a_good_kernel_that_fails_here_is_the_machines_problem(monkeypatch):
-    monkeypatch.setattr(probe, "check_answers", lambda module, device: 1 / 0)
+    monkeypatch.setattr(machine_check, "check_answers", lambda module, device: 1 / 0)
     with pytest.raises(MachineProblem, match="a kernel that is known to be good fails here"):
         check_machine(GENERIC)

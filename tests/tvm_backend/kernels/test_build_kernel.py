@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import ProcessRefused, WorkerError
-from autotune.tvm_backend.kernels.shared_library import compile_once, link_shared, lowering, reader_object
+from autotune.tvm_backend.kernels.build_kernel import compile_once, link_shared, lowering, reader_object
 from autotune.tvm_backend.target import resolve_target, tvm_target
 from autotune.tvm_backend.threads.pool import pool_object
 

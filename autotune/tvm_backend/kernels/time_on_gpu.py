@@ -14,8 +14,8 @@ from pathlib import Path
 import tvm
 
 from autotune.errors import WorkerError, WrongResult, one_line
-from autotune.tvm_backend.kernels.launch_graph import LaunchGraph
-from autotune.tvm_backend.kernels.run import FIRST_REPEAT_LIMIT, Runner
+from autotune.tvm_backend.kernels.cuda_graph import LaunchGraph
+from autotune.tvm_backend.kernels.time_kernel import FIRST_REPEAT_LIMIT, Runner
 from autotune.tvm_backend.types import Device, DeviceArray, PlainArguments, RuntimeModule
 
 _FIRST_BATCHES = 3
