@@ -33,7 +33,7 @@ from autotune.storage.paths import Workspace
 from autotune.tvm_backend.cuda.runtime import installed
 from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.load import check_versions
-from autotune.version import TESTED_TVM
+from autotune.version import TESTED_TVM, installed_version
 
 _OURS = "autotune-tvm"
 _LOW_SPACE = 2 * 1024**3
@@ -123,8 +123,8 @@ def _environment() -> Finding:
 def _library(*names: str) -> Finding:
     """Look for a library that several packages bring."""
     for name in names:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return Finding(True, True, f"{name} {metadata.version(name)}")
+        if version := installed_version(name):
+            return Finding(True, True, f"{name} {version}")
     return Finding(False, True, f"{names[0]} is missing; run: pip install {names[0]}")
 
 

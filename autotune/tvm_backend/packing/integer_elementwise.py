@@ -135,7 +135,7 @@ def multiply(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms 
         return _channels(graph, call, result)
     if static_shape(one) != static_shape(other):
         return _gated(graph, one, other, result) or _gated(graph, other, one, result)
-    if one.same_as(other) or _same_origin(graph, one, other):
+    if graph.origin(one)[0].same_as(graph.origin(other)[0]):  # functions of one quantised value: a table does it
         return None
     constants = _product_constants(graph, one, other, result)
     return _of_pairs(graph, "integer_product", byte_kernels.product_kernel, (one, other), constants)
@@ -210,11 +210,6 @@ def _column(numbers: Array | None, shape: tuple[int, ...]) -> Array | None:
     if numbers is None or numbers.shape[-len(shape) :] != shape or numbers.size != prod(shape):
         return None
     return numbers.reshape(-1)
-
-
-def _same_origin(graph: IntegerGraph, one: Expr, other: Expr) -> bool:
-    """Whether both are functions of one quantised value, so that a table does it."""
-    return bool(graph.origin(one)[0].same_as(graph.origin(other)[0]))
 
 
 def table(graph: IntegerGraph, expr: Expr, result: QuantisedResult) -> Forms | None:

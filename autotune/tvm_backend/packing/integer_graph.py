@@ -62,9 +62,9 @@ class IntegerGraph(PackedGraph):
 
     def quant_params(self, var: Expr) -> QuantParams:
         """Return what the bytes of a variable mean that is quantised."""
-        known = self.tensors[var].quant_params
-        assert known is not None
-        return known
+        meaning = self.tensors[var].quant_params
+        assert meaning is not None
+        return meaning
 
     def origin(self, var: Expr) -> tuple[Expr, Array]:
         """Return the quantised value that bytes are a function of, if only of themselves, and one for each of those."""
