@@ -27,14 +27,7 @@ Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
 
 
-def load(
-    library: Path,
-    report: Mapping[str, Any],
-    threads: int = 0,
-    *,
-    check_weights: bool = False,
-    shown: Path | None = None,
-) -> LoadedModel:
+def load(library: Path, report: Mapping[str, Any], threads: int = 0, *, check_weights: bool = False) -> LoadedModel:
     """Load an exported library, if it is still what was written. The mapped weights are read when the model first runs.
 
     A library has a thread pool of its own, which is started by its first call.

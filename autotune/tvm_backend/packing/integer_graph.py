@@ -51,7 +51,7 @@ class IntegerGraph(PackedGraph):
         tensors: What is known of the bytes of variables.
     """
 
-    def __init__(self, mod: IRModule, target: Target, activations: Activations = "fp32") -> None:
+    def __init__(self, mod: IRModule, target: Target, activations: Activations) -> None:
         super().__init__(mod)
         self.target = target
         self.activations = activations
