@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -58,6 +59,13 @@ def convert(kind: type[T], data: object, *, exact: bool = False, keys: Keys = ()
         raise _fault(kind, data, keys, table) from None
     except UnicodeEncodeError:  # JSON may hold half of a character, as a key or where msgspec looks a text up
         raise InvalidData("it holds a text that is not Unicode", keys) from None
+
+
+def sound(kind: type[T], records: Iterable[object]) -> Iterator[T]:
+    """Yield a dataclass for each record that `convert` takes."""
+    for record in records:
+        with suppress(InvalidData):
+            yield convert(kind, record)
 
 
 def parsed_json(data: bytes) -> Any:

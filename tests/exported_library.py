@@ -45,7 +45,7 @@ def write_library(folder: Path) -> Path:
     from tvm import relax
 
     from autotune.tvm_backend.export.compilation import compile_tuned
-    from autotune.tvm_backend.kernels.shared_library import link_shared
+    from autotune.tvm_backend.kernels.build_kernel import link_shared
     from autotune.tvm_backend.lowering import prepare
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})

@@ -92,7 +92,7 @@ def library(body: str, folder: Path) -> Candidate:
     """A built candidate that runs one of the bodies."""
     import tvm
 
-    from autotune.tvm_backend.kernels.shared_library import build_library
+    from autotune.tvm_backend.kernels.build_kernel import build_library
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{body}.so"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ConfigError, DiskProblem
-from autotune.plans.plan import read as read_plan
+from autotune.network_plan.plan import read as read_plan
 from autotune.regular_file import open_regular, read_regular
 from autotune.storage.seals import file_digest
 from autotune.storage.tuning_log import TuningLog

@@ -33,7 +33,7 @@ from autotune.storage.paths import Workspace
 from autotune.tvm_backend.cuda.runtime import installed
 from autotune.tvm_backend.linker import find_linker
 from autotune.tvm_backend.load import check_versions
-from autotune.version import TESTED_TVM
+from autotune.version import TESTED_TVM, installed_version
 
 _OURS = "autotune-tvm"
 _LOW_SPACE = 2 * 1024**3
@@ -123,8 +123,8 @@ def _environment() -> Finding:
 def _library(*names: str) -> Finding:
     """Look for a library that several packages bring."""
     for name in names:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return Finding(True, True, f"{name} {metadata.version(name)}")
+        if version := installed_version(name):
+            return Finding(True, True, f"{name} {version}")
     return Finding(False, True, f"{names[0]} is missing; run: pip install {names[0]}")
 
 
@@ -190,7 +190,7 @@ def _cuda() -> list[Finding]:
 
 
 def _gpu(target: dict[str, Any], gpu: CudaDevice) -> str:
-    from autotune.tvm_backend.kernels.gpu_probe import check_gpu
+    from autotune.tvm_backend.kernels.gpu_check import check_gpu
 
     probe = check_gpu(target, gpu)
     runs = f"runs what {probe.compiler.tool} ({probe.compiler.version}) compiles, {probe.launch_us:.1f} us a launch"
@@ -199,7 +199,7 @@ def _gpu(target: dict[str, Any], gpu: CudaDevice) -> str:
 
 
 def _cuda_build(target: dict[str, Any]) -> str:
-    from autotune.tvm_backend.kernels.gpu_probe import check_build
+    from autotune.tvm_backend.kernels.gpu_check import check_build
 
     compiler = check_build(target).compiler
     waits = "no GPU: jobs for cuda are searched and built, and wait to be measured"
@@ -234,7 +234,7 @@ def _exposed(tracker: str) -> Finding:
 
 
 def _board(name: str, board: BoardSettings) -> str:
-    from autotune.tvm_backend.kernels.probe import check_cross_build
+    from autotune.tvm_backend.kernels.machine_check import check_cross_build
     from autotune.tvm_backend.load import load_tvm
     from autotune.tvm_backend.target import resolve_target
 

@@ -13,7 +13,7 @@ from autotune.commands.terminal import Json, steps, tell, workspace_of
 from autotune.config import Config, load_config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadState
-from autotune.plans.plan import Plan, differences, read, text
+from autotune.network_plan.plan import Plan, differences, read, text
 from autotune.processes.messages import PlanRequest
 from autotune.schema import plain
 from autotune.storage.job_files import in_use, read_spec

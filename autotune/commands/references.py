@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.errors import DamagedFile
-from autotune.plans.plan import Memory
+from autotune.network_plan.plan import Memory
 from autotune.storage import formats
 from autotune.storage.paths import JobPaths
 

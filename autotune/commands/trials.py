@@ -32,11 +32,12 @@ from autotune.storage.job_files import read_spec
 from autotune.storage.paths import TaskLogPaths, Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.room import private_folder
-from autotune.storage.trials_file import LogTrials, check_log, check_trial
+from autotune.storage.trials_file import LogTrials
 from autotune.storage.trials_file import read as read_file
 from autotune.storage.trials_file import write as write_file
 from autotune.storage.tuning_log import FORMAT, TuningLog
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.storage.untrusted_trials import check_log, check_trial
+from autotune.tvm_backend.untrusted_traces import check_trace
 from autotune.version import TESTED_TVM
 
 if TYPE_CHECKING:

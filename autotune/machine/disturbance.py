@@ -150,7 +150,7 @@ class Quiet:
         return Quiet((*self.times_us, time_us)[-self.KEPT :])
 
 
-def disturbance(before: Sample, after: Sample, cpus: int, limits: Thresholds = THRESHOLDS) -> str:
+def disturbance(before: Sample, after: Sample, cpus: int) -> str:
     """Return what disturbed a measurement, such as "other processes used 34% of its CPUs"; empty if nothing did.
 
     Args:
@@ -166,20 +166,20 @@ def disturbance(before: Sample, after: Sample, cpus: int, limits: Thresholds = T
     stolen = after.stolen - before.stolen
     waited = after.waited - before.waited
     throttled = after.throttled - before.throttled
-    if throttled > limits.throttled * elapsed:
+    if throttled > THRESHOLDS.throttled * elapsed:
         return f"its container was stopped for {throttled / elapsed:.0%} of the time (its CPU quota was used up)"
-    if stolen > max(limits.stolen * whole, limits.least_s):
+    if stolen > max(THRESHOLDS.stolen * whole, THRESHOLDS.least_s):
         return f"other virtual machines took {stolen / whole:.0%} of its CPUs"
-    if others > max(limits.others * whole, limits.least_s):
+    if others > max(THRESHOLDS.others * whole, THRESHOLDS.least_s):
         return f"other processes used {others / whole:.0%} of its CPUs"
-    if waited > limits.waited * elapsed:
+    if waited > THRESHOLDS.waited * elapsed:
         return f"its threads waited for a CPU for {waited / elapsed:.0%} of the time"
-    if before.mhz and after.mhz < limits.clock * before.mhz:
+    if before.mhz and after.mhz < THRESHOLDS.clock * before.mhz:
         return f"the clock of its CPUs fell from {before.mhz:.0f} to {after.mhz:.0f} MHz"
     return ""
 
 
-def slowed(sentinel_us: Sequence[float], quiet: Quiet, limits: Thresholds = THRESHOLDS) -> str:
+def slowed(sentinel_us: Sequence[float], quiet: Quiet) -> str:
     """Return how slow the CPU was according to the sentinel; empty if it was as fast as on a quiet machine.
 
     All times of the sentinel must be slow, because a single slow time may be chance.
@@ -189,6 +189,6 @@ def slowed(sentinel_us: Sequence[float], quiet: Quiet, limits: Thresholds = THRE
         quiet: The times of the sentinel in undisturbed measurements.
     """
     usual = quiet.usual_us
-    if usual is None or not sentinel_us or min(sentinel_us) <= limits.sentinel * usual:
+    if usual is None or not sentinel_us or min(sentinel_us) <= THRESHOLDS.sentinel * usual:
         return ""
     return f"its CPU ran at {usual / min(sentinel_us):.0%} of the speed that it has when quiet"

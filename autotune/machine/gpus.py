@@ -241,7 +241,7 @@ def without_own(processes: dict[int, int | None], own: int) -> dict[int, int | N
     return {pid: used for pid, used in processes.items() if pid != mine}
 
 
-def gpu_disturbance(before: GpuSample, after: GpuSample, highest_mhz: int, limits: GpuThresholds = THRESHOLDS) -> str:
+def gpu_disturbance(before: GpuSample, after: GpuSample, highest_mhz: int) -> str:
     """Return what disturbed a measurement on a GPU; empty if nothing did.
 
     Args:
@@ -256,8 +256,8 @@ def gpu_disturbance(before: GpuSample, after: GpuSample, highest_mhz: int, limit
     if any(used is None for used in after.others.values()):
         return f"{len(after.others)} other process{'es' * (len(after.others) > 1)} had work on the GPU"
     most = max((sum(used or 0 for used in sample.others.values()) for sample in (before, after)), default=0)
-    if most > limits.others:
+    if most > THRESHOLDS.others:
         return f"other processes used {min(most, 100)}% of the GPU"
-    if after.mhz and after.mhz < limits.clock * highest_mhz and not held_down & _POWER_CAP:
+    if after.mhz and after.mhz < THRESHOLDS.clock * highest_mhz and not held_down & _POWER_CAP:
         return f"the clock of the GPU fell from {highest_mhz} to {after.mhz} MHz"
     return ""

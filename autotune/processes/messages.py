@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol
 
 from autotune.device_settings import BoardSettings
 from autotune.metric import Metric
+from autotune.network_plan.plan import NOTHING, Plan
 from autotune.options import Activations, AskedPrecision, Constant, InputSpec, Precision
-from autotune.plans.plan import NOTHING, Plan
 from autotune.processes.message_stream import MessageReader, encode
 from autotune.storage.atomic import write_all
 from autotune.storage.daemon_info import ClusterNode

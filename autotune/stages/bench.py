@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from autotune.tvm_backend.kernels.verify import Reference
 
 Timer = Callable[[Candidate], dict[str, Any]]
-Proposal = tuple[list[Candidate], dict[str, int]]
 
 # A candidate may suffer from what an earlier one did to their process.
 _RETRIED: tuple[ResultKind, ...] = ("crash", "timeout", "memory", "wrong")

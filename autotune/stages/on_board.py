@@ -78,7 +78,7 @@ class BoardBench(BuildOnlyBench):
 
     def open_lent(self, truth: Reference | None, lent: Lent) -> OpenTvmDevice:
         """Begin a session on the board that the tracker has lent."""
-        from autotune.tvm_backend.kernels.run_board import BoardRunner, open_session
+        from autotune.tvm_backend.kernels.time_on_board import BoardRunner, open_session
 
         limit_s = self.stage.config.measure.timeout_s + _CLOSING_S
         session = open_session(lent, limit_s, threads=int(self.stage.spec.target["num-cores"]))
@@ -91,7 +91,7 @@ class BoardBench(BuildOnlyBench):
         Raises:
             BoardProblem: It fails there, or no board is free.
         """
-        from autotune.tvm_backend.kernels.probe import check_board
+        from autotune.tvm_backend.kernels.machine_check import check_board
 
         check_board(self.stage.spec.target, boards.request(self.board))
 
@@ -139,7 +139,7 @@ class _Sessions:
 
     def _timer(self, lent: Lent) -> Timer:
         """Begin a session, and return what times one candidate in it."""
-        from autotune.tvm_backend.kernels.run_board import close_session
+        from autotune.tvm_backend.kernels.time_on_board import close_session
 
         device = self.bench.open_lent(self.truth, lent)
         timer = self.timer(device)

@@ -27,7 +27,7 @@ class CpuBench(TvmBench):
         from autotune.tvm_backend.load import load_for_tuning
 
         load_for_tuning("llvm", _triples(workspace))
-        from autotune.tvm_backend.kernels.shared_library import compile_once
+        from autotune.tvm_backend.kernels.build_kernel import compile_once
 
         with contextlib.suppress(OSError):  # a stage says what is wrong with the disk
             compile_once()
@@ -37,7 +37,7 @@ class CpuBench(TvmBench):
         return json.dumps(self.stage.spec.target, sort_keys=True)
 
     def check(self, candidates: Sequence[Candidate] = ()) -> None:
-        from autotune.tvm_backend.kernels.probe import check_machine
+        from autotune.tvm_backend.kernels.machine_check import check_machine
 
         check_machine(self.stage.spec.target)
 
@@ -47,7 +47,7 @@ class CpuBench(TvmBench):
 
     def open(self, truth: Reference | None) -> OpenTvmDevice:
         from autotune.tvm_backend.kernels.cache_state import Context
-        from autotune.tvm_backend.kernels.run import Runner, open_device
+        from autotune.tvm_backend.kernels.time_kernel import Runner, open_device
 
         self.take()
         held = self.device.held_by(self.stage.spec.target_key)
@@ -70,7 +70,7 @@ class BuildOnlyBench(CpuBench):
 
     def check(self, candidates: Sequence[Candidate] = ()) -> None:
         """Compile and link the kernel only."""
-        from autotune.tvm_backend.kernels.probe import check_cross_build
+        from autotune.tvm_backend.kernels.machine_check import check_cross_build
 
         check_cross_build(self.stage.spec.target)
 

@@ -20,8 +20,8 @@ from autotune.storage.formats import Candidate, GpuNeeds
 from autotune.storage.paths import Workspace
 
 if TYPE_CHECKING:
-    from autotune.tvm_backend.kernels.run import Timing
-    from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+    from autotune.tvm_backend.kernels.time_kernel import Timing
+    from autotune.tvm_backend.kernels.time_on_gpu import GpuRunner
     from autotune.tvm_backend.kernels.verify import Reference
 
 
@@ -66,16 +66,16 @@ class GpuBench(TvmBench):
 
     def check(self, candidates: Sequence[Candidate] = ()) -> None:
         """Try the CPU out as well. Without a GPU the kernel is compiled only."""
-        from autotune.tvm_backend.kernels import gpu_probe, probe
+        from autotune.tvm_backend.kernels import gpu_check, machine_check
 
         target = self.stage.spec.target
-        probe.check_machine(target)
+        machine_check.check_machine(target)
         if self.gpu is None:
-            gpu_probe.check_build(target)
+            gpu_check.check_build(target)
             return
         arguments = candidates[0].args if candidates else []
         tensors = [(str(dtype), list(map(int, dims))) for _, dtype, dims in arguments]
-        gpu_probe.check_gpu(target, self.gpu, arguments=tensors, answers=self.stage.config.measure.verify)
+        gpu_check.check_gpu(target, self.gpu, arguments=tensors, answers=self.stage.config.measure.verify)
 
     @property
     def reference_target(self) -> Mapping[str, Any] | None:
@@ -110,11 +110,11 @@ class GpuBench(TvmBench):
 @cache
 def _runner(timing: Timing, spin_up_ms: int, cold: bool) -> GpuRunner:
     """Open the GPU that CUDA shows to this process. One process times for many stages."""
-    from autotune.tvm_backend.kernels import gpu_probe
-    from autotune.tvm_backend.kernels.run import open_device
-    from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+    from autotune.tvm_backend.kernels import gpu_check
+    from autotune.tvm_backend.kernels.time_kernel import open_device
+    from autotune.tvm_backend.kernels.time_on_gpu import GpuRunner
 
     device = open_device("cuda")
     with contextlib.suppress(Exception):  # `check` finds out whether that is the GPU's fault
-        gpu_probe.start(device)
+        gpu_check.start(device)
     return GpuRunner(device, timing, spin_up_ms=spin_up_ms, cold=cold)

@@ -24,7 +24,7 @@ from autotune.storage.formats import Candidate, TaskSpec, Trial, from_json, to_j
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.trial_index import IndexEntry, by_time
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.isa import max_operations
+from autotune.tvm_backend.isa.instruction_sets import max_operations
 
 _LOG = logging.getLogger("autotune.stages")
 # A task's first trials are known schedules, up to this number. Of claims for this kind of device so many are tried

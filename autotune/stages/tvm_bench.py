@@ -16,7 +16,7 @@ from autotune.storage.formats import Candidate
 from autotune.storage.room import check_executable
 
 if TYPE_CHECKING:
-    from autotune.tvm_backend.kernels.run import Timing
+    from autotune.tvm_backend.kernels.time_kernel import Timing
     from autotune.tvm_backend.kernels.verify import Reference, Verifier
 
 
@@ -77,7 +77,7 @@ class TvmBench(Bench):
         return proposals.propose(self.stage, pending, excluded)
 
     def builder(self) -> Callable[[Candidate], str]:
-        from autotune.tvm_backend.kernels.shared_library import build_candidate
+        from autotune.tvm_backend.kernels.build_kernel import build_candidate
 
         stage = self.stage
 
@@ -90,7 +90,7 @@ class TvmBench(Bench):
 
     def timing(self) -> Timing:
         """How candidates are timed, as a `Runner` is told."""
-        from autotune.tvm_backend.kernels.run import Timing
+        from autotune.tvm_backend.kernels.time_kernel import Timing
 
         measure = self.stage.config.measure
         return Timing(measure.warmup, measure.repeats, measure.min_repeat_ms)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autotune.errors import InvalidData, StorageError
+from autotune.errors import StorageError
+from autotune.schema import sound
 from autotune.storage.atomic import make_folders
-from autotune.storage.formats import Candidate, Trial, from_json, to_json
+from autotune.storage.formats import Candidate, Trial, to_json
 from autotune.storage.record_log import RecordLog
 
 FORMAT = ("autotune-claim-outcomes", 1)
@@ -66,17 +67,10 @@ class ClaimOutcomes:
             now: The time, in seconds since 1970.
         """
         with suppress(StorageError):
-            outcomes = [self._outcome(record) for record in self._log.read()]
-            lasting = [item for item in outcomes if item and item.step == step and _lasts(item, now)]
+            outcomes = sound(ClaimOutcome, self._log.read())
+            lasting = [item for item in outcomes if item.step == step and _lasts(item, now)]
             return {outcome.schedule: outcome for outcome in lasting}
         return {}
-
-    @staticmethod
-    def _outcome(record: dict[str, object]) -> ClaimOutcome | None:
-        try:
-            return from_json(ClaimOutcome, record)
-        except InvalidData:
-            return None
 
     def add(self, outcomes: Sequence[ClaimOutcome]) -> None:
         """Write outcomes down, if that is possible."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from autotune.errors import BadInput, BadState, DamagedFile, InvalidData
+from autotune.network_plan.plan import NOTHING, Plan
 from autotune.options import Precision
-from autotune.plans.plan import NOTHING, Plan
 from autotune.schema import whole_number
 from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
-from autotune.storage.trials_file import CheckTrace, check_trial
+from autotune.storage.untrusted_trials import CheckTrace, check_trial
 
 LOCK = "autotune.lock"
 

@@ -19,9 +19,9 @@ from typing import Any
 from uuid import uuid4
 
 from autotune.errors import DamagedFile, DiskProblem, disk_problem
+from autotune.network_plan import plan
+from autotune.network_plan.plan import NOTHING, Plan
 from autotune.ownership import owner_name
-from autotune.plans import plan
-from autotune.plans.plan import NOTHING, Plan
 from autotune.reasons import Reason
 from autotune.regular_file import open_regular
 from autotune.settings import TARGET_KINDS

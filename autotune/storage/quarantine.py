@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import InvalidData
-from autotune.storage.formats import Failure, from_json, to_json
+from autotune.schema import sound
+from autotune.storage.formats import Failure, to_json
 from autotune.storage.record_log import RecordLog
 
 FORMAT = ("autotune-quarantine", 1)
@@ -57,7 +57,7 @@ class Quarantine:
 
     def entries(self) -> list[Quarantined]:
         """Return all entries, oldest first. Skip damaged lines."""
-        return list(filter(None, map(_entry, self._log.read())))
+        return list(sound(Quarantined, self._log.read()))
 
     def add(self, entries: Sequence[Quarantined]) -> None:
         """Add candidates whose failures are harmful; they are durable when this returns.
@@ -76,10 +76,3 @@ class Quarantine:
 
 def _identity(record: dict[str, object]) -> tuple[str, str, str]:
     return str(record.get("hash")), str(record.get("target")), str(record.get("board", ""))
-
-
-def _entry(record: dict[str, object]) -> Quarantined | None:
-    try:
-        return from_json(Quarantined, record)
-    except InvalidData:
-        return None

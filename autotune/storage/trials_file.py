@@ -8,35 +8,26 @@ cut short, damaged or mixed up is never mistaken for a whole one.
 from __future__ import annotations
 
 import gzip
-import math
-import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from autotune import schema
 from autotune.errors import DamagedFile, InvalidData, NewerFormat, disk_problem
 from autotune.storage.atomic import publish_bytes
-from autotune.storage.device_kind import DeviceKind, is_claimed
+from autotune.storage.device_kind import DeviceKind
 from autotune.storage.formats import Trial, from_json, to_json
 from autotune.storage.log_lines import Record, decode_line, encode_line
+from autotune.storage.untrusted_trials import CheckTrace, check_log, check_trial
 
 _FORMAT = ("autotune-trials-file", 1)
-_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-_HASH = re.compile(r"[0-9a-f]{16}")
-_DTYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 # What a file may hold at most: its reader takes minutes then, and no memory to speak of.
 _MAX_TRIALS = 500_000
 _MAX_LOGS = 20_000
 _MAX_BYTES = 1 << 32
 _MAX_LINE_LENGTH = 1 << 22
 _AT_ONCE = 1000  # trials
-_MAX_JOB_LENGTH = 4096
-_MAX_TEXT_LENGTH = 200  # about a kind of device
-
-CheckTrace = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
@@ -189,65 +180,3 @@ class _Reader:
 
     def _damaged(self, fault: str) -> DamagedFile:
         return DamagedFile(f"{self._path}:{self._line} is damaged: {fault}")
-
-
-def check_log(key: str, task: str, kind: DeviceKind | None) -> None:
-    """Check what a tuning log of another workspace says that it is.
-
-    Raises:
-        InvalidData: Its names are no names of folders and files here, or the kind of device is another one.
-    """
-    if not (_KEY.fullmatch(key) and _HASH.fullmatch(task)) or is_claimed(key):
-        raise InvalidData(f"{key[:80]!r} and {task[:80]!r} name no tuning log")
-    try:
-        honest = kind is None or (kind.key == key and _is_plain(to_json(kind)))
-    except (KeyError, TypeError, RecursionError):
-        honest = False
-    if not honest:
-        raise InvalidData(f"{key!r} is not the kind of device that it says")
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether all texts in some data are short and printable, for a table shows them."""
-    if isinstance(value, dict):
-        return all(map(_is_plain, (*value, *value.values())))
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return not isinstance(value, str) or (len(value) <= _MAX_TEXT_LENGTH and value.isprintable())
-
-
-def check_trial(trial: Trial, check_trace: CheckTrace) -> None:
-    """Check a trial that another workspace measured.
-
-    Raises:
-        InvalidData: It is not one that a tuning log may hold.
-    """
-    times = trial.times_us
-    if not _HASH.fullmatch(trial.hash):
-        raise InvalidData(f"{trial.hash[:80]!r} is not the hash of a candidate")
-    if bool(times) == (trial.failure is not None) or not all(0 < time < math.inf for time in times):
-        raise InvalidData(f"the times of candidate {trial.hash} are not times")
-    if not (
-        math.isfinite(trial.at) and trial.round >= 0 and trial.job.isprintable() and len(trial.job) < _MAX_JOB_LENGTH
-    ):
-        raise InvalidData(f"the origin of candidate {trial.hash} is not one")
-    try:
-        if not _is_combination(trial.trace):
-            check_trace(trial.trace)
-        _check_arguments(trial.args)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidData(f"the schedule of candidate {trial.hash} is refused: {error}") from error
-
-
-def _is_combination(trace: Any) -> bool:
-    """Return whether a trace is the values of commands by parameter: data, which a job looks up in its own space."""
-    if not isinstance(trace, dict) or trace.keys() != {"values"} or not isinstance(trace["values"], dict):
-        return False
-    return all(isinstance(value, str | int | float) for value in trace["values"].values())
-
-
-def _check_arguments(args: Any) -> None:
-    for kind, dtype, shape in args:
-        numbers = all(type(extent) is int and extent >= 0 for extent in shape)
-        if kind != "TENSOR" or not _DTYPE.fullmatch(dtype) or not numbers:
-            raise ValueError("its arguments are no tensors")

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from autotune.errors import InvalidData, disk_problem
+from autotune.errors import disk_problem
 from autotune.regular_file import open_regular
+from autotune.schema import sound
 from autotune.storage import trial_index
 from autotune.storage.atomic import make_folders
-from autotune.storage.formats import Trial, from_json, to_json
+from autotune.storage.formats import Trial, to_json
 from autotune.storage.log_lines import START, Position, decode_line
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.record_log import RecordLog, Seal, Transaction
@@ -204,15 +205,8 @@ def _fits(log: RecordLog, seal: Seal, position: Position) -> bool:
 def _trial_at(descriptor: int, entry: IndexEntry) -> Trial | None:
     line = os.pread(descriptor, entry.length, entry.end - entry.length)
     record = decode_line(line) if len(line) == entry.length else None
-    trial = None if record is None else _trial(record)
-    return trial if trial is not None and trial.hash == entry.hash else None
-
-
-def _trial(record: dict[str, object]) -> Trial | None:
-    try:
-        return from_json(Trial, record)
-    except InvalidData:
-        return None
+    trials = sound(Trial, [] if record is None else [record])
+    return next((trial for trial in trials if trial.hash == entry.hash), None)
 
 
 def trials_to_learn_from(log: TuningLog, most: int = MOST) -> list[Trial]:

@@ -15,7 +15,6 @@ from autotune.strategies.space import (
     Configuration,
     Floats,
     Indices,
-    Space,
     ValidConfiguration,
     View,
     as_array,
@@ -110,7 +109,7 @@ class Adaptive(Sampler):
         rows = as_array(pool[: self.considered], len(view.space.knobs))
         if not len(rows):
             return []
-        spare = [mode(view.space, rows)] if self.synthesis else []
+        spare = [mode(rows)] if self.synthesis else []
         picked: list[Configuration] = []
         for nearest in self._clusters(view.space.coordinates(rows), count, rng):
             members = as_tuples(rows[nearest])
@@ -147,7 +146,7 @@ def cluster(points: Floats, k: int, rng: np.random.Generator) -> tuple[float, li
     return float((distances**2).sum()), [group for group in groups if len(group)]
 
 
-def mode(space: Space, rows: Indices) -> Configuration:
+def mode(rows: Indices) -> Configuration:
     """Return the most frequent sketch and, among its rows, the most frequent value of each knob.
 
     Of values that are equally frequent, the smaller index counts.

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.tvm_backend.isa import architecture_of
+from autotune.tvm_backend.isa.instruction_sets import architecture_of
 
 LINKERS = ("ld", "gcc", "cc", "clang")
 _HERE = platform.machine()

@@ -11,12 +11,11 @@ import os
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 
 from autotune.errors import MachineProblem, UnsupportedVersion
 from autotune.tvm_backend.cuda import compiler, runtime
-from autotune.tvm_backend.isa import architecture_of
-from autotune.version import TESTED_TVM
+from autotune.tvm_backend.isa.instruction_sets import architecture_of
+from autotune.version import TESTED_TVM, installed_version
 
 _PACKAGES = ("tvm", "tvm_ffi")
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
@@ -29,7 +28,7 @@ def check_versions() -> None:
     Raises:
         UnsupportedVersion: says what is installed and which command corrects it.
     """
-    versions = {name: _version(name) for name in TESTED_TVM}
+    versions = {name: installed_version(name) for name in TESTED_TVM}
     if versions != TESTED_TVM:
         others = [name for name in TESTED_TVM if versions[name] != TESTED_TVM[name]]
         wrong = ", ".join(f"{name} {versions[name] or 'missing'}" for name in others)
@@ -54,20 +53,13 @@ def _stat(package: str) -> list[tuple[int, int, int]]:
     return [(status.st_ino, status.st_mtime_ns, status.st_size)] if status else []
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 # What search, build, measure and train import, or what imports it.
 _OF_STAGES = tuple(
     f"autotune.tvm_backend.{name}"
     for name in (
         "target",
-        "kernels.shared_library",
-        "kernels.probe",
+        "kernels.build_kernel",
+        "kernels.machine_check",
         "kernels.verify",
         "search.cost_model",
         "search.evolutionary",
@@ -122,10 +114,10 @@ def _load(target_kind: str) -> None:
 
 def _register() -> None:
     """Register what programs and the traces of their schedules name."""
-    from autotune.tvm_backend.intrinsics import dots, few_bit_dots, few_bit_schedules, tile_schedules
+    from autotune.tvm_backend.intrinsics import amx_and_vector_tiles, dots, few_bit_dots, few_bit_schedules
     from autotune.tvm_backend.vector_math import registry
 
-    for module in (registry, tile_schedules, dots, few_bit_dots, few_bit_schedules):
+    for module in (registry, amx_and_vector_tiles, dots, few_bit_dots, few_bit_schedules):
         module.register()
 
 

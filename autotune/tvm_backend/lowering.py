@@ -9,8 +9,8 @@ import tvm
 from tvm import relax
 from tvm.relax import transform
 
+from autotune.network_plan.plan import NOTHING, Plan
 from autotune.options import Activations, Precision
-from autotune.plans.plan import NOTHING, Plan
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.graph.blocks import fuse, limit_threads, name_operators

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.plans.arena import BufferLife, peak
+from autotune.network_plan.arena import BufferLife, peak
 
 # Their result is their first input in another shape.
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})

@@ -36,7 +36,7 @@ from zoo.listed import LIGHT, MADE, ZOO, Listed
 
 from autotune.commands.submit.words import parse_inputs, parse_values
 from autotune.errors import one_line
-from autotune.plans.plan import Memory
+from autotune.network_plan.plan import Memory
 from autotune.tvm_backend.export.describe import memory_of
 from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.inputs import SEED

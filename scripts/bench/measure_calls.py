@@ -23,7 +23,7 @@ from tvm import relax, tirx
 from autotune.tvm_backend.export.compilation import build_lowered
 from autotune.tvm_backend.export.mapped_weights import map_weights
 from autotune.tvm_backend.export.runners import Arrays, machine_runner
-from autotune.tvm_backend.kernels.shared_library import linking
+from autotune.tvm_backend.kernels.build_kernel import linking
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.lowering import finish, prepare
 from autotune.tvm_backend.models.onnx.read import read_model

@@ -39,7 +39,7 @@ from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, Runt
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime
 from autotune.tvm_backend.expressions import constant_bytes
 from autotune.tvm_backend.kernels.cache_state import Context
-from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
+from autotune.tvm_backend.kernels.time_kernel import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.tasks import read_program
 

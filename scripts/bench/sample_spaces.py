@@ -38,8 +38,8 @@ from autotune.processes.children import ItemResult
 from autotune.processes.isolate import isolated
 from autotune.storage.formats import Candidate
 from autotune.strategies.space import Configuration
-from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
-from autotune.tvm_backend.kernels.shared_library import build_candidate
+from autotune.tvm_backend.kernels.build_kernel import build_candidate
+from autotune.tvm_backend.kernels.time_kernel import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_for_tuning
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model

@@ -30,7 +30,7 @@ from bounds import Bounds
 from tvm import relax
 
 from autotune.errors import AutotuneError, BadInput
-from autotune.plans.plan import ALGORITHMS, Block, BlockFacts, Plan, read, text
+from autotune.network_plan.plan import ALGORITHMS, Block, BlockFacts, Plan, read, text
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.load import load_tvm

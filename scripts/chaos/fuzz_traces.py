@@ -40,14 +40,14 @@ from tvm.s_tir.meta_schedule.database import Workload
 
 from autotune.errors import DamagedFile, WorkerError
 from autotune.storage.formats import Candidate
-from autotune.tvm_backend.calls import check_calls
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.design_space import tuning_record
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
 from autotune.tvm_backend.types import IRModule, PlainTrace, Target
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_programs import check_calls
+from autotune.tvm_backend.untrusted_traces import check_trace
 
 _BATCH = 100  # mutants of one process
 _LIMIT_S = 300  # of a batch

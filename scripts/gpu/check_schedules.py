@@ -122,7 +122,7 @@ def build(scheduled: Any, target: Any, library: Path, instead: str = "") -> tupl
         RuntimeError: The compiler refuses the source.
     """
     from autotune.tvm_backend.cuda import compiler
-    from autotune.tvm_backend.kernels.shared_library import build_library
+    from autotune.tvm_backend.kernels.build_kernel import build_library
 
     made: list[tuple[str, bytes]] = []
     compile_source = compiler.compile_source

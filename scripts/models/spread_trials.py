@@ -28,8 +28,8 @@ from autotune.storage.paths import Workspace
 from autotune.strategies.beam import BeamSearch
 from autotune.strategies.samplers import Greedy
 from autotune.strategies.space import as_tuples
-from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
-from autotune.tvm_backend.kernels.shared_library import build_candidate
+from autotune.tvm_backend.kernels.build_kernel import build_candidate
+from autotune.tvm_backend.kernels.time_kernel import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_for_tuning
 from autotune.tvm_backend.search.cost_model import CostModel, prior, relative_throughput
 from autotune.tvm_backend.search.features import FeatureExtractor

@@ -47,7 +47,7 @@ def test_a_tvm_that_was_never_tested_and_versions_that_clash_do_not_hide_the_res
 ) -> None:
     """A GPU is tried out with TVM."""
     monkeypatch.setattr(doctor, "cuda_devices", lambda: [CudaDevice(0, "H200", "sm_90", "")])
-    monkeypatch.setattr("autotune.tvm_backend.load._version", lambda package: "0.0")
+    monkeypatch.setattr("autotune.tvm_backend.load.installed_version", lambda package: "0.0")
     monkeypatch.setattr(doctor, "clashes", lambda pinned: ["a needs b", "c needs d"])
     findings = doctor.examine(workspace)
     (clash,) = [finding for finding in findings if "a needs b; c needs d" in finding.text]

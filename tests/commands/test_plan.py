@@ -13,7 +13,7 @@ from autotune.cli import app
 from autotune.commands.plan import plan_of
 from autotune.config import Config
 from autotune.errors import BadInput, BadState
-from autotune.plans.plan import Block, Plan, text
+from autotune.network_plan.plan import Block, Plan, text
 from autotune.storage.paths import JobPaths, Workspace
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from autotune.config import Config
 from autotune.daemon.queued_job import QueuedJob
+from autotune.network_plan.plan import NOTHING
 from autotune.planning.view import StageId
-from autotune.plans.plan import NOTHING
 from autotune.stages import compile
 from autotune.stages.stage import Stage
 from autotune.storage import formats, journal

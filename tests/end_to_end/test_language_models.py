@@ -18,7 +18,7 @@ import autotune
 from autotune.errors import BadInput
 from autotune.tvm_backend.models.gguf.network import read_network
 from autotune.tvm_backend.models.gguf.plain_text import english, tokens_of
-from autotune.tvm_backend.models.gguf.reference import DecoderReference, empty_cache, greedy
+from autotune.tvm_backend.models.gguf.reference import DecoderReference, empty_cache
 
 from ..gguf_files import VOCABULARY, decoder
 from .conftest import MadeOnce, User, make_user
@@ -50,7 +50,13 @@ def model(made: Path) -> Any:
 def expected(made: Path, ids: list[int], count: int) -> list[int]:
     """The tokens that NumPy chooses, up to the one that ends the text."""
     network = read_network(made / "small.gguf")
-    tokens = greedy(DecoderReference(network), network.sizes, ids, count, CONTEXT)
+    reference = DecoderReference(network)
+    cache = empty_cache(network.sizes, CONTEXT)
+    tokens: list[int] = []
+    while len(tokens) < count:
+        given = np.asarray(tokens[-1:] or ids, np.int64)
+        past = len(ids) + len(tokens) - 1 if tokens else 0
+        tokens.append(int(reference.logits(given, past, *cache)[0].argmax()))
     return tokens[: tokens.index(END)] if END in tokens else tokens
 
 

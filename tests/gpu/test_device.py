@@ -20,10 +20,10 @@ load_tvm(
     "cuda"
 )  # before anything else imports TVM: that would load torch, which opens the driver, and then no fork can
 
-from autotune.tvm_backend.kernels.gpu_probe import check_gpu  # noqa: E402
-from autotune.tvm_backend.kernels.run import Timing, open_device  # noqa: E402
-from autotune.tvm_backend.kernels.run_gpu import GpuRunner  # noqa: E402
-from autotune.tvm_backend.kernels.shared_library import build_library  # noqa: E402
+from autotune.tvm_backend.kernels.build_kernel import build_library  # noqa: E402
+from autotune.tvm_backend.kernels.gpu_check import check_gpu  # noqa: E402
+from autotune.tvm_backend.kernels.time_kernel import Timing, open_device  # noqa: E402
+from autotune.tvm_backend.kernels.time_on_gpu import GpuRunner  # noqa: E402
 from autotune.tvm_backend.target import resolve_target  # noqa: E402
 
 SIZE = 1 << 20

@@ -8,8 +8,8 @@ import typing
 import pytest
 
 from autotune.errors import InvalidData
+from autotune.network_plan.plan import Block, Plan
 from autotune.options import InputSpec
-from autotune.plans.plan import Block, Plan
 from autotune.processes import messages
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import (

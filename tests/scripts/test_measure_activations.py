@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from autotune.plans.plan import Memory
+from autotune.network_plan.plan import Memory
 
 
 @pytest.fixture(scope="module")

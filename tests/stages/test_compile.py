@@ -13,8 +13,8 @@ import pytest
 from autotune.commands.submit.publish import Submission, publish
 from autotune.config import Config
 from autotune.devices import Simulated
+from autotune.network_plan.plan import Plan
 from autotune.options import TuningOptions
-from autotune.plans.plan import Plan
 from autotune.processes.messages import ImportAnswer
 from autotune.settings import ClusterSettings, ExportSettings, JobSettings
 from autotune.stages import compile, confirm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import BadInput, BadState, DamagedFile
-from autotune.plans.plan import NOTHING, Block, Plan
+from autotune.network_plan.plan import NOTHING, Block, Plan
 from autotune.storage import export_lock, formats
 from autotune.storage.export_lock import LOCK, ExportLock, LockedTask
 from autotune.storage.formats import JobSpec, Trial

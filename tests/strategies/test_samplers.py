@@ -64,7 +64,7 @@ class TestAdaptive:
         synthesis = (0, 6, 10, 5, 3, 4)
         moved = [(knob, by) for knob in range(1, 6) for by in (-1, 1, 2)]
         pool = [(*synthesis[:knob], synthesis[knob] + by, *synthesis[knob + 1 :]) for knob, by in moved]
-        assert mode(landscape.space, as_array(pool, 6)) == synthesis
+        assert mode(as_array(pool, 6)) == synthesis
         first = Adaptive().pick(landscape.view([]), pool, 8, np.random.default_rng(0), modelled=True)
         assert synthesis not in first and landscape.us(first[0]) and landscape.us(synthesis)
         view = landscape.view(landscape.measure(first[:1]))
@@ -87,7 +87,7 @@ class TestAdaptive:
 
 def test_the_mode_stays_within_the_most_frequent_sketch(landscape):
     rows = as_array([(0, 1, 1, 1, 1, 1), (2, 5, 7, 2, 3, 4), (2, 5, 6, 2, 1, 4), (2, 9, 7, 2, 1, 4)], 6)
-    assert mode(landscape.space, rows) == (2, 5, 7, 2, 1, 4)
+    assert mode(rows) == (2, 5, 7, 2, 1, 4)
 
 
 def test_k_means_is_seeded_and_sorts_members_by_distance(rng):

@@ -16,7 +16,7 @@ from autotune.tvm_backend.export.compilation import build_lowered, lower_tuned
 from autotune.tvm_backend.export.host_tensors import tensors_of
 from autotune.tvm_backend.export.mapped_weights import map_weights
 from autotune.tvm_backend.export.writing.source import Described, write_source
-from autotune.tvm_backend.kernels.shared_library import linking
+from autotune.tvm_backend.kernels.build_kernel import linking
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.tasks import extract_tasks

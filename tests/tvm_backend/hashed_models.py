@@ -94,7 +94,7 @@ def prepared(case: Case, plan: Any = None) -> tuple[Any, Any]:
     load_for_tuning("llvm")
     import tvm
 
-    from autotune.plans.plan import NOTHING
+    from autotune.network_plan.plan import NOTHING
     from autotune.tvm_backend.lowering import prepare
 
     target = tvm.target.Target({"kind": "llvm", "mcpu": case.cpu, "num-cores": 2})
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def _read(path: Path) -> Any:
-    from autotune.plans.plan import read
+    from autotune.network_plan.plan import read
 
     return read(path)
 

@@ -25,7 +25,7 @@ def digest(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 def test_it_covers_what_programs_are_made_lowered_and_written_with() -> None:
     assert {
-        "/kernels/pipeline.py",
+        "/codegen/lowering_passes.py",
         "/threads/pool.ll",
         "/isa/avx512.py",
         "/isa/amx.h",
@@ -41,9 +41,9 @@ def test_it_is_the_same_in_another_process_and_order(digest: Callable[..., str])
 def test_it_is_another_with_a_changed_a_renamed_or_a_missing_file(
     digest: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed = {**FILES, "/kernels/pipeline.py": FILES["/kernels/pipeline.py"] + b"#"}
-    renamed = {("/x.py" if name == "/kernels/pipeline.py" else name): content for name, content in FILES.items()}
-    missing = {name: content for name, content in FILES.items() if name != "/kernels/pipeline.py"}
+    changed = {**FILES, "/codegen/lowering_passes.py": FILES["/codegen/lowering_passes.py"] + b"#"}
+    renamed = {("/x.py" if name == "/codegen/lowering_passes.py" else name): content for name, content in FILES.items()}
+    missing = {name: content for name, content in FILES.items() if name != "/codegen/lowering_passes.py"}
     digests = [digest(files) for files in (FILES, changed, renamed, missing)]
     monkeypatch.setattr(room, "__version__", "another")
     digests.append(digest(FILES))

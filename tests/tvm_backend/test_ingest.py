@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.commands.submit.words import shape_bindings
 from autotune.errors import BadInput, ModelError
+from autotune.network_plan.plan import NOTHING, Block, Plan, read
 from autotune.options import InputSpec
-from autotune.plans.plan import NOTHING, Block, Plan, read
 from autotune.processes.messages import ImportRequest
 from autotune.storage.formats import ShapeBinding
 from autotune.storage.job_files import model_checksum

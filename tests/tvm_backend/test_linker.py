@@ -12,8 +12,8 @@ import pytest
 
 from autotune.errors import MachineProblem
 from autotune.tvm_backend import linker
-from autotune.tvm_backend.kernels import probe
-from autotune.tvm_backend.kernels.shared_library import link_shared
+from autotune.tvm_backend.kernels import machine_check
+from autotune.tvm_backend.kernels.build_kernel import link_shared
 
 ARM: dict[str, Any] = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 4}
 X86: dict[str, Any] = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v2", "num-cores": 1}
@@ -56,7 +56,7 @@ def test_without_a_linker_for_a_board_the_error_names_those_that_would_do(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineProblem, match="for cortex-a76: there is no linker for aarch64 in PATH; "):
-        probe.check_cross_build(ARM)
+        machine_check.check_cross_build(ARM)
 
 
 @pytest.mark.parametrize("target", [ARM, X86], ids=["aarch64", "x86_64"])
@@ -64,7 +64,7 @@ def test_a_library_is_of_the_cpu_of_the_board(target: dict[str, Any], tmp_path: 
     arch = linker.architecture(target["mtriple"])
     if linker.linker_for(target["mtriple"]) is None:
         pytest.skip(f"NO LINKER for {arch}")
-    probe.build_probe(target, tmp_path / "probe.so")
+    machine_check.build_probe(target, tmp_path / "probe.so")
     assert struct.unpack_from("<H", (tmp_path / "probe.so").read_bytes(), 18)[0] == _MACHINE[arch]
 
 
@@ -87,4 +87,4 @@ def test_a_library_has_the_names_of_its_functions_and_no_debug_information(
 
 def test_an_unknown_cpu_is_a_problem_of_the_machine(tmp_path: Path) -> None:
     with pytest.raises(MachineProblem, match="nothing can be compiled here"):
-        probe.check_cross_build({**ARM, "mtriple": "pdp11-dec-unix"})
+        machine_check.check_cross_build({**ARM, "mtriple": "pdp11-dec-unix"})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.plans import plan
+from autotune.network_plan import plan
 from autotune.storage.formats import Candidate
 
 from . import hashed_models

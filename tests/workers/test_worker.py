@@ -18,7 +18,7 @@ from autotune.processes.messages import Ready, RunStage, StageReport, receive, s
 from autotune.stages.stage import Stage
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend import load
-from autotune.tvm_backend.kernels import probe
+from autotune.tvm_backend.kernels import machine_check
 from autotune.tvm_backend.load import installation
 from autotune.workers.worker import Worker, _check_fitness, _load, _run
 
@@ -79,7 +79,7 @@ def test_a_target_is_tried_once_and_again_after_it_failed(
     def stage() -> Stage:
         return Stage.load(workspace, Config(), RunStage(0, paths.folder.name, 0, 0, "search", (0,), 60.0))
 
-    monkeypatch.setattr(probe, "check_machine", check)
+    monkeypatch.setattr(machine_check, "check_machine", check)
     known = set[str]()
     with pytest.raises(MachineProblem):
         _check_fitness(stage(), known)

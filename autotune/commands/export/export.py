@@ -41,7 +41,7 @@ from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.tvm_backend.compiler_digest import compiler_digest
 from autotune.tvm_backend.export.writing.files import SOURCE, edited, foreign_files
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_traces import check_trace
 from autotune.workers import oneshot
 
 _PLAIN = ExportOptions()

@@ -97,7 +97,8 @@ def _latencies(report: Mapping[str, Any]) -> list[str]:
     ours = [f"{'tuned':>12}  {latency['tuned_ms']:10.3f} ms"]
     if latency.get("untuned_ms") is not None:
         untuned = f"{'untuned':>12}  {latency['untuned_ms']:10.3f} ms   TVM's default, no tuning"
-        ours = [untuned, f"{ours[0]}   {_times(latency, 'untuned_ms')} as fast as untuned"]
+        speedup = latency["untuned_ms"] / latency["tuned_ms"]
+        ours = [untuned, f"{ours[0]}   {speedup:.1f} times as fast as untuned"]
     if latency.get("without_graph_ms") is not None:
         ours.append(
             f"{'no graph':>12}  {latency['without_graph_ms']:10.3f} ms   tuned, its kernels launched one by one"
@@ -172,7 +173,3 @@ def _loading(report: Mapping[str, Any]) -> str:
         f" {memory['tuned_ms']:.0f} MB ({memory[f'{runtime}_ms']:.0f}), model.so {size['model.so']:.1f} MB"
         f" ({model:.1f}); in brackets {title(runtime)}"
     )
-
-
-def _times(latency: dict[str, float], other: str) -> str:
-    return f"{latency[other] / latency['tuned_ms']:.1f} times"

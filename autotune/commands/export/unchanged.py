@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export import ready_library
 from autotune.tvm_backend.export.folder import read_report
 from autotune.tvm_backend.export.writing.files import SOURCE, move_source, written
+from autotune.version import installed_version
 
 _RANKS = 8  # the best trials of a task that an export may take at least
 _RUNTIMES = ("onnxruntime", "torch", "ai-edge-litert")  # that verify an export, and that it is compared with
@@ -85,20 +85,13 @@ def made_from(workspace: Workspace, paths: JobPaths, spec: JobSpec, request: Exp
     asked = replace(request, workspace="", job="", output="", cpus=(), measure_cpus=(), lock_folder="", kept_bytes=0)
     ingredients = {
         **ready_library.without_trials(paths, spec),
-        "compared with": [_version(package) for package in _RUNTIMES],
+        "compared with": [installed_version(package) for package in _RUNTIMES],
         "machine": [cpu_model(), len(allowed_cpus())],
         "request": plain(asked),
         "inputs": [seals.file_digest(file).hex() for file in request.inputs],
         "trials": _best(workspace, spec, max(_RANKS, request.contenders)),
     }
     return hashlib.sha256(json.dumps(ingredients, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _best(workspace: Workspace, spec: JobSpec, most: int) -> list[list[tuple[str, float | None]]]:

@@ -149,9 +149,9 @@ def knob_bars(names: Sequence[str], values: Sequence[float]) -> str:
     return horizontal(names, [100 * value for value in values], "variance of the time's logarithm explained, in %")
 
 
-def horizontal(names: Sequence[str], values: Sequence[float], label: str, form: str = "{:.3g}") -> str:
+def horizontal(names: Sequence[str], values: Sequence[float], label: str) -> str:
     """Return one horizontal bar for each name, the first at the top."""
-    return _draw(lambda axes: _bars(axes, names, values, label, form), height=_bar_height(names), width=9.0)
+    return _draw(lambda axes: _bars(axes, names, values, label, "{:.3g}"), height=_bar_height(names), width=9.0)
 
 
 def parallel_coordinates(names: Sequence[str], trials: Sequence[KnobValues], fast: int) -> str:

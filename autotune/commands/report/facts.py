@@ -25,6 +25,7 @@ from autotune.storage.job_files import read_spec, read_state
 from autotune.storage.journal import StageDone, StageEvent
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.quantisation import Quantisation
+from autotune.version import __version__, installed_version
 
 
 @dataclass(frozen=True)
@@ -264,17 +265,10 @@ def _settings(spec: JobSpec) -> Settings:
 def _versions() -> dict[str, str]:
     """Return the versions of what is installed where the report is written, without loading any of it."""
     import platform
-    from importlib import metadata
 
-    from autotune.version import __version__
-
-    versions = {"autotune": __version__, "Python": platform.python_version()}
-    for name in ("apache-tvm", "apache-tvm-ffi", "xgboost", "onnx", "onnxruntime"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
+    packages = ("apache-tvm", "apache-tvm-ffi", "xgboost", "onnx", "onnxruntime")
+    installed = {name: installed_version(name) or "not installed" for name in packages}
+    return {"autotune": __version__, "Python": platform.python_version(), **installed}
 
 
 def _commands(spec: JobSpec) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from autotune.config import Config
 from autotune.daemon import capacity
 from autotune.errors import BadInput, BadTarget, ModelError, StageTimeout
 from autotune.machine.gpus import KIND
+from autotune.network_plan.plan import NOTHING, read
 from autotune.options import AUTO, Activations, AskedPrecision, TuningOptions
-from autotune.plans.plan import NOTHING, read
 from autotune.processes.messages import ImportAnswer, ImportRequest
 from autotune.regular_file import check_readable
 from autotune.storage.formats import SIMULATED

@@ -18,21 +18,21 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
 from autotune import strategies
 from autotune.errors import VerificationError, WorkerError
-from autotune.plans.plan import Plan
+from autotune.network_plan.plan import Plan
 from autotune.storage.formats import Candidate, JobSpec, Trial
 from autotune.storage.job_files import read_plan
 from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.paths import JobPaths
 from autotune.strategies import samplers
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
+from autotune.tvm_backend.codegen.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.export.mapped_weights import MappedWeights, map_weights
 from autotune.tvm_backend.export.submitted import OnnxModel, submitted
 from autotune.tvm_backend.expressions import is_tensor_constant
 from autotune.tvm_backend.graph.joined_tables import join_tables
 from autotune.tvm_backend.graph.tensor_objects import share_objects
-from autotune.tvm_backend.kernels.objects import kernel_objects, linked_pipeline, without_kernels
-from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.row_vectors import record_to_compile, without_guarded_vectors
-from autotune.tvm_backend.kernels.shared_library import linking, lowering
+from autotune.tvm_backend.kernels.build_kernel import linking, lowering
+from autotune.tvm_backend.kernels.object_cache import kernel_objects, linked_pipeline, without_kernels
 from autotune.tvm_backend.lowering import finish, prepare
 from autotune.tvm_backend.search import propose
 from autotune.tvm_backend.search.cost_model import prior

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from tvm import tirx
 
 from autotune.errors import BadInput
-from autotune.plans.arena import aligned
-from autotune.plans.plan import Algorithm, Block, BlockFacts, Layout, Memory, Plan, PlanFacts, TensorFacts
+from autotune.network_plan.arena import aligned
+from autotune.network_plan.plan import Algorithm, Block, BlockFacts, Layout, Memory, Plan, PlanFacts, TensorFacts
 from autotune.storage.formats import JobSpec
 from autotune.storage.job_files import read_state
 from autotune.storage.paths import JobPaths

@@ -22,7 +22,7 @@ from autotune.tvm_backend.export.host_runtime import load_on_host
 from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, OpenDimensions, read_loadable
 from autotune.tvm_backend.export.padding import cut, padded, pick_entry, sizes_of
-from autotune.tvm_backend.isa import permissions
+from autotune.tvm_backend.isa.instruction_sets import permissions
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
 
 _PICKED = 1024  # shapes of inputs whose entry is remembered: to look among many takes 0.1 ms
@@ -31,14 +31,7 @@ Array = npt.NDArray[Any]
 Inputs = dict[str, tuple[tuple[int, ...], str]]  # shape and element type by name
 
 
-def load(
-    library: Path,
-    report: Mapping[str, Any],
-    threads: int = 0,
-    *,
-    check_weights: bool = False,
-    shown: Path | None = None,
-) -> LoadedModel:
+def load(library: Path, report: Mapping[str, Any], threads: int = 0, *, check_weights: bool = False) -> LoadedModel:
     """Load an exported library, if it is still what was written. The mapped weights are read when the model first runs.
 
     A library has a thread pool of its own, which is started by its first call.

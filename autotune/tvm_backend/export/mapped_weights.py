@@ -23,7 +23,7 @@ from tvm import relax
 
 from autotune.tvm_backend.expressions import is_tensor_constant, values_of
 from autotune.tvm_backend.graph.rewrite import with_blocks
-from autotune.tvm_backend.isa import architecture_of
+from autotune.tvm_backend.isa.instruction_sets import architecture_of
 from autotune.tvm_backend.isa.values import Architecture
 from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.programs import llvm_object

@@ -136,11 +136,11 @@ def output_names(model: Path) -> list[str]:
     return [item.name for item in onnx.load(str(model), load_external_data=False).graph.output]
 
 
-def vm_runner(executable: Executable, device: Device, arrays: Arrays, function: str = "main") -> Callable[[], Arrays]:
-    """Return a function that runs a function of a compiled model once and returns its outputs."""
+def vm_runner(executable: Executable, device: Device, arrays: Arrays) -> Callable[[], Arrays]:
+    """Return a function that runs a compiled model once and returns its outputs."""
     from tvm import relax
 
-    return machine_runner(relax.VirtualMachine(executable, device).module, device, arrays, function)
+    return machine_runner(relax.VirtualMachine(executable, device).module, device, arrays, "main")
 
 
 @runtime_checkable

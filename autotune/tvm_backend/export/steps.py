@@ -56,12 +56,12 @@ from autotune.tvm_backend.export.writing.source import Described, write_source
 from autotune.tvm_backend.kernels import verify
 from autotune.tvm_backend.kernels.cache_state import Context
 from autotune.tvm_backend.kernels.roofline import Roofline, measure
-from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
-from autotune.tvm_backend.kernels.run_gpu import GpuRunner
+from autotune.tvm_backend.kernels.time_kernel import Runner, Timing, open_device
+from autotune.tvm_backend.kernels.time_on_gpu import GpuRunner
 from autotune.tvm_backend.search.tasks import read_program
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import IRModule
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_traces import check_trace
 from autotune.version import __version__
 
 _MAX_RING_BYTES = 2**31

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.transform import FuseOps
 
-from autotune.plans.plan import Plan
+from autotune.network_plan.plan import Plan
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, variables
 from autotune.tvm_backend.graph.rewrite import is_rewritable, with_blocks, with_main
 from autotune.tvm_backend.threads.extents import MAX_THREADS

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from autotune.tvm_backend.codegen.result_tables import with_table
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, readers, variables
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.graph.run_order import BESIDE
 from autotune.tvm_backend.isa.available import byte_table
 from autotune.tvm_backend.isa.values import ByteTable
-from autotune.tvm_backend.kernels.result_tables import with_table
 from autotune.tvm_backend.types import Call, Expr, Function, GlobalVar, IRModule, PrimFunc, Target, Var
 
 TABLE = "integer_table"  # how the kernels are called that look bytes up

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax, tirx
 
-from autotune.plans.arena import FOR_EVER, Lifetimes, aligned, place
+from autotune.network_plan.arena import FOR_EVER, Lifetimes, aligned, place
 from autotune.tvm_backend.expressions import fixed_bytes, has_branches, op_name, variables
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, Var

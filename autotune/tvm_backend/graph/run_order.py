@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from tvm import relax
 
 from autotune.errors import BadInput
-from autotune.plans.arena import aligned
-from autotune.plans.order import Order, Step, Steps, best_order, stable_order
-from autotune.plans.plan import Plan, title
+from autotune.network_plan.arena import aligned
+from autotune.network_plan.order import Order, Step, Steps, best_order, stable_order
+from autotune.network_plan.plan import Plan, title
 from autotune.tvm_backend.expressions import fixed_bytes, op_name, variables
 from autotune.tvm_backend.graph.blocks import OPERATORS
 from autotune.tvm_backend.graph.in_place import TOGETHER, returned

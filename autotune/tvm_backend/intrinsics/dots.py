@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from autotune.tvm_backend.intrinsics.bfloat16 import to_float
-from autotune.tvm_backend.isa import SETS
+from autotune.tvm_backend.isa.instruction_sets import SETS
 from autotune.tvm_backend.isa.values import LANES, WORD, Depthwise, Dot, Load
 from autotune.tvm_backend.isa.vectors import VECTORS
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import tvm
 
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import INTRINSIC, block_names
 from autotune.tvm_backend.intrinsics.few_bit_dots import dot_named
-from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC, block_names
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, PrimFunc, Schedule
 

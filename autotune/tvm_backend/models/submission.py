@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 from tvm import relax, tirx
 
 from autotune.errors import BadInput, ModelError
+from autotune.network_plan.plan import NOTHING, text
 from autotune.options import AUTO, AskedPrecision, InputSpec, Precision
-from autotune.plans.plan import NOTHING, text
 from autotune.processes.messages import ImportAnswer, ImportRequest, StepReporter
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import Entry, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.model_digest import ModelDigest, digest_of
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.expressions import called_program, constant_bytes, op_name
 from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
@@ -31,6 +30,7 @@ from autotune.tvm_backend.operators.few_bit_product import has_packed_products
 from autotune.tvm_backend.search.tasks import Task, extract_tasks, unite, write_program
 from autotune.tvm_backend.target import check_tensor_cores, resolve_target, tvm_target
 from autotune.tvm_backend.types import IRModule, ModelProto, PrimFunc
+from autotune.tvm_backend.untrusted_programs import check_program
 
 Result = TypeVar("Result")
 

@@ -17,14 +17,14 @@ import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
-from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
-from autotune.tvm_backend.intrinsics.tile_schedules import (
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import (
     BFLOAT16_DEPTHWISE,
     INTRINSIC,
     LEFT_ALONE,
     OUT,
     PAD,
 )
+from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
 from autotune.tvm_backend.isa.available import Instructions
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import images

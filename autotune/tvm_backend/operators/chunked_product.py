@@ -10,8 +10,8 @@ from typing import Any
 
 from tvm import te, tirx
 
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import INTRINSIC, LEFT_ALONE, PAD, tile_annotations
 from autotune.tvm_backend.intrinsics.dots import channel_at
-from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC, LEFT_ALONE, PAD, tile_annotations
 from autotune.tvm_backend.isa.available import Instructions
 from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators.convolution import Window

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tvm import te, tirx
 
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import BFLOAT16_DOT, DOT_BLOCK
 from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float, to_float
-from autotune.tvm_backend.intrinsics.tile_schedules import BFLOAT16_DOT, DOT_BLOCK
 from autotune.tvm_backend.isa.values import WORD
 from autotune.tvm_backend.types import PrimExpr
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from tvm import te, tirx
 
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import INTRINSIC, LEFT_ALONE
 from autotune.tvm_backend.intrinsics.few_bit_dots import WORD, packed_dot
 from autotune.tvm_backend.intrinsics.few_bit_schedules import PACKED_DOT, UNPACKED
-from autotune.tvm_backend.intrinsics.tile_schedules import INTRINSIC, LEFT_ALONE
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.programs import over_programs, unscheduled
 from autotune.tvm_backend.types import IRModule, PrimExpr, PrimFunc, Target, TensorExpr

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tvm import te, tirx
 
-from autotune.tvm_backend.intrinsics.tile_schedules import (
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import (
     DEPTHWISE_BLOCK,
     INTRINSIC,
     LEFT_ALONE,

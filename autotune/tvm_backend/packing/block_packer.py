@@ -8,7 +8,7 @@ from math import gcd
 
 from tvm import relax
 
-from autotune.plans.plan import Algorithm, Layout, Plan
+from autotune.network_plan.plan import Algorithm, Layout, Plan
 from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, op_name, static_shape
 from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, operator_of
 from autotune.tvm_backend.operators.convolution import PLAIN as PLAIN_BLOCK

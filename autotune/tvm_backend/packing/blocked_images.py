@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from tvm import relax
 
-from autotune.plans.plan import NOTHING, Plan
+from autotune.network_plan.plan import NOTHING, Plan
 from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape, values_of
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.operators.convolution import (

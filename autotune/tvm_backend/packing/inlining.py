@@ -14,8 +14,6 @@ from tvm import relax
 
 from autotune.tvm_backend.types import Expr, PrimExpr, TensorExpr, Var
 
-_DTYPE = "float32"
-
 
 @dataclass(frozen=True, eq=False)
 class Elementwise:

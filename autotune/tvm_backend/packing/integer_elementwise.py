@@ -41,7 +41,7 @@ def _sum(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms | No
     one, other = tensors
     if one is None or other is None or static_shape(one) != static_shape(other):
         return None
-    constants = _sum_constants(graph.quant_params[one], graph.quant_params[other], result)
+    constants = _sum_constants(graph.quant_params(one), graph.quant_params(other), result)
     in_product = _sum_in_product(graph, tensors, constants) if len(result.shape) == 4 else None
     return in_product or _of_pairs(graph, "integer_sum", byte_kernels.sum_kernel, tensors, constants)
 
@@ -117,7 +117,7 @@ def _unchanged(data: Expr, channels: int) -> _Affine:
 
 def _requantised(graph: IntegerGraph, data: Expr, affine: _Affine, result: QuantisedResult) -> Expr:
     """Compute bytes of which a factor and an offset are known; the last two axes have the channels, filled up."""
-    given = graph.quant_params[affine.data]
+    given = graph.quant_params(affine.data)
     wanted = result.quant_params
     factor = given.scale * affine.factor / wanted.scale
     offset = affine.offset / wanted.scale - np.float32(given.zero) * factor
@@ -135,15 +135,15 @@ def multiply(graph: IntegerGraph, call: Call, result: QuantisedResult) -> Forms 
         return _channels(graph, call, result)
     if static_shape(one) != static_shape(other):
         return _gated(graph, one, other, result) or _gated(graph, other, one, result)
-    if one.same_as(other) or _same_origin(graph, one, other):
+    if graph.origin(one)[0].same_as(graph.origin(other)[0]):  # functions of one quantised value: a table does it
         return None
     constants = _product_constants(graph, one, other, result)
     return _of_pairs(graph, "integer_product", byte_kernels.product_kernel, (one, other), constants)
 
 
 def _product_constants(graph: IntegerGraph, one: Expr, other: Expr, result: QuantisedResult) -> Expr:
-    first = graph.quant_params[one]
-    second = graph.quant_params[other]
+    first = graph.quant_params(one)
+    second = graph.quant_params(other)
     wanted = result.quant_params
     factor = first.scale * second.scale / wanted.scale
     return floats([first.zero, second.zero, factor, wanted.zero, *result.limits])
@@ -212,12 +212,6 @@ def _column(numbers: Array | None, shape: tuple[int, ...]) -> Array | None:
     return numbers.reshape(-1)
 
 
-def _same_origin(graph: IntegerGraph, one: Expr, other: Expr) -> bool:
-    """Whether both are functions of one quantised value, so that a table does it."""
-    origins = [graph.tables.get(item, (item, None))[0] for item in (one, other)]
-    return bool(origins[0].same_as(origins[1]))
-
-
 def table(graph: IntegerGraph, expr: Expr, result: QuantisedResult) -> Forms | None:
     """Compute a function of one quantised value by a table."""
 
@@ -225,8 +219,8 @@ def table(graph: IntegerGraph, expr: Expr, result: QuantisedResult) -> Forms | N
         source = graph.quantised_operand(item)
         if source is None:
             return None
-        numbers = graph.quant_params[source].numbers()
-        origin, table = graph.tables.get(source, (source, np.arange(LEVELS)))
+        numbers = graph.quant_params(source).numbers()
+        origin, table = graph.origin(source)
         return origin, numbers[table]
 
     function = UnaryLookupTable(graph.values, leaf, graph.number)
@@ -237,7 +231,7 @@ def table(graph: IntegerGraph, expr: Expr, result: QuantisedResult) -> Forms | N
     if numbers.size != LEVELS or function.source is None or static_shape(function.source) != result.shape:
         return None
     table = result.quant_params.bytes_of(np.nan_to_num(numbers, posinf=np.inf, neginf=-np.inf))
-    graph.tables[result.var] = function.source, table
+    graph.tensors[result.var].table = function.source, table
     return _looked_up(graph, function.source, table)
 
 

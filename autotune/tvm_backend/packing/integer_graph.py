@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -18,12 +19,19 @@ from autotune.tvm_backend.isa.available import byte_table
 from autotune.tvm_backend.isa.values import LANES, WORD
 from autotune.tvm_backend.operators import byte_images as byte_kernels
 from autotune.tvm_backend.operators.dynamic_quantisation import dynamic_kernel
-from autotune.tvm_backend.operators.element_types import BYTES
+from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
 from autotune.tvm_backend.packing.dynamic_bytes import DynamicBytes, dynamic_bytes
 from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms
 from autotune.tvm_backend.packing.lookup_tables import single_number
 from autotune.tvm_backend.packing.packed_graph import PackedGraph
-from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, QuantParams, ScaledConstant
+from autotune.tvm_backend.packing.quantised_tensors import (
+    ByteOperand,
+    ComputedParams,
+    QuantisedResult,
+    QuantisedTensor,
+    QuantParams,
+    ScaledConstant,
+)
 from autotune.tvm_backend.types import Expr, IRModule, PrimFunc, Target, Var
 
 Array = npt.NDArray[Any]
@@ -40,33 +48,36 @@ class IntegerGraph(PackedGraph):
     Attributes:
         target: The target, whose instructions kernels use.
         activations: What floats are where packed weights multiply them.
-        quant_params: What the bytes of variables mean.
-        layers: What computes a requantised layer, from what is added to it and the name of the kernel.
-        tables: Of variables that are functions of one quantised value: that value, and a byte for each of its bytes.
+        tensors: What is known of the bytes of variables.
     """
 
-    def __init__(self, mod: IRModule, target: Target, activations: Activations = "fp32") -> None:
+    def __init__(self, mod: IRModule, target: Target, activations: Activations) -> None:
         super().__init__(mod)
         self.target = target
         self.activations = activations
-        self.quant_params: dict[Var, QuantParams] = {}
-        self.layers: dict[Var, Callable[..., Expr]] = {}
-        self.tables: dict[Var, tuple[Expr, Array]] = {}
-        self._dynamic: dict[Var, DynamicBytes] = {}
-        self._points: dict[Var, Expr] = {}
-        self._ranges: dict[Var, tuple[Expr, Expr]] = {}
+        self.tensors: dict[Var, QuantisedTensor] = defaultdict(QuantisedTensor)
         bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
-        for made in filter(None, (dynamic_bytes(bindings, var) for var in bindings)):
-            self._dynamic[made.scale] = made
+        dynamic = filter(None, (dynamic_bytes(bindings, var) for var in bindings))
+        self._dynamic: dict[Var, DynamicBytes] = {made.scale: made for made in dynamic}
+
+    def quant_params(self, var: Expr) -> QuantParams:
+        """Return what the bytes of a variable mean that is quantised."""
+        meaning = self.tensors[var].quant_params
+        assert meaning is not None
+        return meaning
+
+    def origin(self, var: Expr) -> tuple[Expr, Array]:
+        """Return the quantised value that bytes are a function of, if only of themselves, and one for each of those."""
+        return self.tensors[var].table or (var, np.arange(LEVELS))
 
     def bind(self, var: Var, expr: Expr) -> None:
         super().bind(var, expr)
-        self.quant_params.pop(var, None)
+        self.tensors[var].quant_params = None
 
     def define(self, var: Var, quant_params: QuantParams, expr: Expr) -> None:
         """Set what the bytes of a variable are, and what they mean."""
         self.bind(var, expr)
-        self.quant_params[var] = quant_params
+        self.tensors[var].quant_params = quant_params
 
     def quantise_dynamically(self, scale: Expr) -> bool:
         """Compute a dynamic quantisation if a variable is the scale of one. Return whether it is."""
@@ -80,8 +91,7 @@ class IntegerGraph(PackedGraph):
         rows, step, point = (self.emit(relax.TupleGetItem(results, index)) for index in range(3))
         rows = self.emit(relax.op.reshape(rows, static_shape(made.bytes)))
         self.define(made.bytes, _UNSCALED, rows)
-        self._ranges[made.bytes] = step, point
-        self._points[made.bytes] = made.zero_point
+        self.tensors[made.bytes].computed = ComputedParams(step, point, made.zero_point)
         for var, number in ((made.scale, step), (made.zero_point, point)):
             self.bind(var, self.emit(relax.op.reshape(number, static_shape(var))))
         return True
@@ -89,7 +99,7 @@ class IntegerGraph(PackedGraph):
     def converted(self, var: Var, encoding: Encoding) -> Expr:
         forms = self.forms(var)
         shape = static_shape(var)
-        is_signed = self.quant_params[var].signed
+        is_signed = self.quant_params(var).signed
         if encoding == PLAIN:
             return self.emit(_with_sign(self.rows(var))) if is_signed else self.rows(var)
         if encoding == ROWS and self.is_image(var):
@@ -142,10 +152,11 @@ class IntegerGraph(PackedGraph):
 
     def _scale_and_zero(self, var: Expr) -> Expr:
         """The scale and the zero point of bytes, as floats (2,)."""
-        if var not in self._ranges:
-            return floats([self.quant_params[var].scale, self.quant_params[var].zero])
-        step, point = self._ranges[var]
-        return self.emit(relax.op.concat([step, self.emit(relax.op.astype(point, "float32"))], axis=0))
+        computed = self.tensors[var].computed
+        if computed is None:
+            return floats([self.quant_params(var).scale, self.quant_params(var).zero])
+        zero = self.emit(relax.op.astype(computed.zero, "float32"))
+        return self.emit(relax.op.concat([computed.scale, zero], axis=0))
 
     def _packed(self, rows: Expr, encoding: Encoding) -> Expr:
         shape = static_shape(rows)
@@ -175,7 +186,9 @@ class IntegerGraph(PackedGraph):
 
     def is_quantised(self, expr: Expr) -> bool:
         """Return whether an expression is a variable of quantised bytes whose scale is always the same."""
-        return isinstance(expr, relax.Var) and expr in self.quant_params and expr not in self._ranges
+        if not isinstance(expr, relax.Var):
+            return False
+        return self.tensors[expr].quant_params is not None and self.tensors[expr].computed is None
 
     def is_image(self, var: Expr) -> bool:
         """Return whether a quantised tensor has been computed with the channels innermost."""
@@ -196,18 +209,19 @@ class IntegerGraph(PackedGraph):
         inner = self.uncast(expr)
         if inner is expr:
             var = self.quantised_operand(expr)
-            if var is None or var in self._ranges:
+            if var is None or self.tensors[var].computed is not None:
                 return None
-            quant_params = self.quant_params[var]
+            quant_params = self.quant_params(var)
             return ByteOperand(var, _byte(quant_params.zero), floats([quant_params.scale]), quant_params)
         value = self.value(inner)
         if op_name(value) != "relax.dequantize" or not isinstance(value.args[0], relax.Var):
             return None
         var, _, zero = value.args
-        if var in self._ranges and self.unreshaped(zero).same_as(self._points[var]):
-            return ByteOperand(var, self._ranges[var][1])
+        computed = self.tensors[var].computed
+        if computed is not None and self.unreshaped(zero).same_as(computed.zero_point):
+            return ByteOperand(var, computed.zero)
         own = QuantParams.of(value)
-        if own is None or var in self._ranges:
+        if own is None or computed is not None:
             return None
         defined = self._defined(var, own)
         same = (defined.zero, defined.signed) == (own.zero, own.signed)
@@ -223,9 +237,9 @@ class IntegerGraph(PackedGraph):
 
     def _defined(self, var: Expr, quant_params: QuantParams) -> QuantParams:
         """Give bytes that the graph has these parameters, unless they have some. Return those that they have."""
-        if var not in self.quant_params:
+        if self.tensors[var].quant_params is None:
             self.define(var, quant_params, self.plain(var))
-        return self.quant_params[var]
+        return self.quant_params(var)
 
     def quantised_operand(self, expr: Expr) -> Expr | None:
         """Return the variable of the bytes that an expression is dequantised from; None for any other expression."""
@@ -242,7 +256,7 @@ class IntegerGraph(PackedGraph):
 
     def means_same(self, var: Expr | None, result: QuantisedResult) -> bool:
         """Return whether the bytes of a variable, if it has some, mean in a result what they mean in it."""
-        return var is not None and self.quant_params[var] == result.quant_params and not result.has_limits
+        return var is not None and self.quant_params(var) == result.quant_params and not result.has_limits
 
     def constant(self, expr: Expr) -> ScaledConstant | None:
         """Return the constant that an expression is, also if it is a transposed or reshaped one; else None."""
@@ -276,7 +290,7 @@ class IntegerGraph(PackedGraph):
 
     def layer(self, var: Expr) -> Callable[..., Expr] | None:
         """Return what computes a layer that only one operator reads, which may become a part of it; else None."""
-        return self.layers.get(var) if self._is_for_one(var) else None
+        return self.tensors[var].layer if self._is_for_one(var) else None
 
     def is_read_once(self, var: Expr) -> bool:
         """Return whether one operator reads a value, and once."""

@@ -144,7 +144,7 @@ def requantised_layer(
 
     if layer.is_rows:
         return in_rows(graph.as_rows(call(), layer.shape))
-    graph.layers[result.var] = call
+    graph.tensors[result.var].layer = call
     return in_image(call())
 
 

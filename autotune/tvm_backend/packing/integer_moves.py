@@ -33,7 +33,7 @@ def moved_image(graph: IntegerGraph, operator: ImageOperator, result: QuantisedR
         return None
     if isinstance(operator, Join):
         return _joined(graph, operator, tensors, result.quant_params)
-    given = graph.quant_params[tensors[0]]
+    given = graph.quant_params(tensors[0])
     same = given == result.quant_params
     if not (same or isinstance(operator, Part)):
         return None
@@ -42,7 +42,7 @@ def moved_image(graph: IntegerGraph, operator: ImageOperator, result: QuantisedR
 
 
 def _averaged(graph: IntegerGraph, pool: Pool, data: Var, result: QuantisedResult) -> Forms:
-    given = graph.quant_params[data]
+    given = graph.quant_params(data)
     count = prod(pool.kernel)
     factor = given.scale / (result.quant_params.scale * np.float32(count))
     image = graph.image(data)
@@ -56,7 +56,7 @@ def _joined(graph: IntegerGraph, join: Join, tensors: Sequence[Var], result: Qua
     images = []
     lines = []
     for tensor in tensors:
-        given = graph.quant_params[tensor]
+        given = graph.quant_params(tensor)
         line = given.line_to(result)
         table = None if line else result.bytes_of(given.numbers())
         images.append(graph.image(tensor) if table is None else graph.looked_up(graph.image(tensor), table))

@@ -77,7 +77,7 @@ class _Integers(IntegerGraph):
         if quant_params is None:
             return self._floats(result.var, value)
         forms = self._bytes(result, value, quant_params) if result.shape else None
-        self.quant_params[result.var] = quant_params
+        self.tensors[result.var].quant_params = quant_params
         return forms
 
     def _bytes(self, result: Result, call: Call, quant_params: QuantParams) -> Forms | None:
@@ -124,7 +124,7 @@ def _kept_quant_params(graph: IntegerGraph, value: Expr) -> QuantParams | None:
     """Return the parameters of the result of an operator on quantised bytes that changes none; None for any other."""
     if op_name(value) not in _OF_BYTES or not graph.is_quantised(value.args[0]):
         return None
-    return graph.quant_params[value.args[0]]
+    return graph.quant_params(value.args[0])
 
 
 def _without_activations(graph: IntegerGraph, expr: Expr, quant_params: QuantParams) -> tuple[tuple[int, int], Expr]:

@@ -6,7 +6,7 @@ from math import prod
 
 from tvm import relax
 
-from autotune.plans.plan import NOTHING, Algorithm, Plan
+from autotune.network_plan.plan import NOTHING, Algorithm, Plan
 from autotune.tvm_backend.expressions import (
     constant_of,
     float_dtype,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,38 @@ class QuantParams:
         steps = np.rint(np.arange(LEVELS, dtype=np.float32) * factor + offset) + np.float32(other.zero)
         same = np.array_equal(np.clip(steps, 0, LEVELS - 1).astype(np.uint8), other.bytes_of(self.numbers()))
         return (factor, offset) if same else None
+
+
+@dataclass(frozen=True)
+class ComputedParams:
+    """What the graph computes of a dynamic quantisation.
+
+    Attributes:
+        scale: A float (1,).
+        zero: An unsigned byte (1,).
+        zero_point: The variable that the graph has for it.
+    """
+
+    scale: Expr
+    zero: Expr
+    zero_point: Expr
+
+
+@dataclass
+class QuantisedTensor:
+    """What is known so far of the bytes of a variable.
+
+    Attributes:
+        quant_params: What they mean; None of a variable that nothing has taken for quantised bytes.
+        computed: Their scale and zero point, if these are not always the same.
+        layer: What computes a requantised layer, from what is added to it and the name of the kernel.
+        table: Of a function of one quantised value: that value, and a byte for each of its bytes.
+    """
+
+    quant_params: QuantParams | None = None
+    computed: ComputedParams | None = None
+    layer: Callable[..., Expr] | None = None
+    table: tuple[Expr, Array] | None = None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from autotune.tvm_backend.search.program_blocks import (
 )
 from autotune.tvm_backend.search.transposed_squares import schedule_squares
 from autotune.tvm_backend.types import BlockRV, IRModule, LoopRV, Schedule
-from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
+from autotune.tvm_backend.untrusted_traces import WHOLE_VECTORS
 
 _LANES = 16
 _VECTORS = 4  # of partial results: a step on one need not wait for the step before it on the same

@@ -31,7 +31,7 @@ from autotune.tvm_backend.types import (
     Trace,
     TuneContext,
 )
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_traces import check_trace
 
 Tile = tuple[int, ...]
 

@@ -17,7 +17,7 @@ from autotune.strategies.samplers import Adaptive, Sampler
 from autotune.strategies.space import Configuration, Measured, Score, ValidConfiguration, View, first_valid
 from autotune.strategies.strategy import Strategy
 from autotune.tvm_backend.intrinsics import few_bit_schedules
-from autotune.tvm_backend.intrinsics.tile_schedules import default_schedule
+from autotune.tvm_backend.intrinsics.amx_and_vector_tiles import default_schedule
 from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.design_space import to_candidate, tuning_record

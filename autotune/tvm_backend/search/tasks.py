@@ -20,11 +20,10 @@ from autotune.errors import DamagedFile, first_line
 from autotune.regular_file import read_regular
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.formats import TaskSpec
-from autotune.tvm_backend.calls import check_program
 from autotune.tvm_backend.expressions import constant_places
 from autotune.tvm_backend.search.design_space import PARTITIONED, design_space, tiles
 from autotune.tvm_backend.types import Instruction, IRModule, Loop, PrimExpr, PrimFunc, Target, Trace, Var
-from autotune.tvm_backend.untrusted_files import check_graph
+from autotune.tvm_backend.untrusted_programs import check_graph, check_program
 from autotune.tvm_backend.vector_math import registry
 
 _BYTES_US = 20e3  # that a core is assumed to move in a microsecond

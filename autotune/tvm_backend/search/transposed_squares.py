@@ -2,7 +2,7 @@
 
 Along the last axis of the result, what is read lies apart: a vector would be gathered, one element from each line of
 the cache. It lies side by side along another axis. So the elements of a square are computed in vectors along that axis,
-into a local array, and are written in vectors along the last axis. `kernels/transposed_loads.py` transposes the square
+into a local array, and are written in vectors along the last axis. `codegen/transposed_loads.py` transposes the square
 in registers.
 """
 

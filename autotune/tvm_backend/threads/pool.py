@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import resources
 
-from autotune.tvm_backend.isa import architecture_of
+from autotune.tvm_backend.isa.instruction_sets import architecture_of
 from autotune.tvm_backend.linker import architecture
 from autotune.tvm_backend.programs import llvm_object
 

@@ -22,8 +22,8 @@ from autotune.storage import formats
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import Workspace
 from autotune.tvm_backend.export.timing.retiming import fastest_trials
-from autotune.tvm_backend.kernels.run import Runner, Timing, open_device
-from autotune.tvm_backend.kernels.shared_library import build_candidate
+from autotune.tvm_backend.kernels.build_kernel import build_candidate
+from autotune.tvm_backend.kernels.time_kernel import Runner, Timing, open_device
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.tasks import read_program
 

@@ -16,7 +16,7 @@ from autotune.storage.formats import Trial
 from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
 from autotune.storage.tuning_log import FORMAT, TuningLog
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_traces import check_trace
 
 _KIND = DeviceKind({"kind": "llvm", "num-cores": 2}, "a CPU 6/1/1", {"apache-tvm": "0.27.0.post1"})
 _TASKS = ("00000000000000aa", "00000000000000bb")

@@ -117,7 +117,7 @@ def test_what_it_is_made_from_is_another_once_anything_of_it_changes(
     digests.append(job.made_from())
     monkeypatch.setattr(unchanged, "cpu_model", lambda: "another CPU")
     digests.append(job.made_from())
-    monkeypatch.setattr(unchanged.metadata, "version", lambda package: "another runtime")
+    monkeypatch.setattr(unchanged, "installed_version", lambda package: "another runtime")
     digests.append(job.made_from())
     assert len(set(digests)) == len(digests)
 

@@ -23,7 +23,7 @@ from tvm.s_tir import Schedule  # noqa: E402
 from autotune.machine.gpus import cuda_devices  # noqa: E402
 from autotune.tvm_backend.cuda import compiler, tf32  # noqa: E402
 from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX  # noqa: E402
-from autotune.tvm_backend.kernels.shared_library import build_library  # noqa: E402
+from autotune.tvm_backend.kernels.build_kernel import build_library  # noqa: E402
 from autotune.tvm_backend.search.design_space import tune_context  # noqa: E402
 from autotune.tvm_backend.target import resolve_target, tvm_target  # noqa: E402
 

@@ -47,7 +47,7 @@ def gather(dtype, lanes):
 
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_a_thread_may_gather_eight_halves(dtype, tool, tmp_path):
-    from autotune.tvm_backend.kernels.shared_library import build_library
+    from autotune.tvm_backend.kernels.build_kernel import build_library
     from autotune.tvm_backend.load import load_tvm
     from autotune.tvm_backend.target import resolve_target, tvm_target
 

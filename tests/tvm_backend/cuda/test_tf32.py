@@ -36,7 +36,7 @@ from tvm import te
 from autotune.tvm_backend.cuda import tf32
 from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 from autotune.tvm_backend.kernels import verify
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.search.design_space import tune_context
 from autotune.tvm_backend.target import resolve_target, tvm_target
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.storage.formats import Candidate
 from autotune.tvm_backend.cuda import cubin, tf32
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tasks import program_hash

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.plans.plan import Memory, Plan
+from autotune.network_plan.plan import Memory, Plan
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.search.tasks import extract_tasks
 
@@ -17,7 +17,7 @@ def plan(target: Any) -> Plan:
     """The plan of a convolution with a ReLU on one thread, of which the best time is known, and a reshape."""
     from tvm import relax
 
-    from autotune.plans.plan import Block
+    from autotune.network_plan.plan import Block
     from autotune.tvm_backend.lowering import prepare
 
     builder = relax.BlockBuilder()

@@ -31,7 +31,7 @@ from autotune.tvm_backend.export.loadable import Input
 from autotune.tvm_backend.export.loaded import check_index
 from autotune.tvm_backend.export.writing import script
 from autotune.tvm_backend.isa import amx
-from autotune.tvm_backend.kernels.shared_library import link_shared
+from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.lowering import prepare
 
 INPUTS = (InputSpec("x", (1, 8), "float32"), InputSpec("factor", (), "float32"))

@@ -16,7 +16,7 @@ from tvm import relax
 
 from autotune.tvm_backend.export.compilation import build_lowered, lower_tuned
 from autotune.tvm_backend.export.mapped_weights import LARGE_BYTES, MappedWeights, map_weights
-from autotune.tvm_backend.kernels.shared_library import linking
+from autotune.tvm_backend.kernels.build_kernel import linking
 from autotune.tvm_backend.lowering import prepare
 
 ROWS = 512

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
-from autotune.plans.plan import Block, Plan
+from autotune.network_plan.plan import Block, Plan
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS
 from autotune.tvm_backend.lowering import prepare

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
-from autotune.plans.plan import Block, Plan
+from autotune.network_plan.plan import Block, Plan
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.describe import plan_of
 from autotune.tvm_backend.export.model_facts import kernel_work

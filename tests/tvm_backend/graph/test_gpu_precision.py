@@ -19,7 +19,7 @@ from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
 from autotune.tvm_backend.expressions import op_name
 from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.search.design_space import replay

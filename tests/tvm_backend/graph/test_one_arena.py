@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from autotune.plans.arena import ALIGNMENT, aligned
+from autotune.network_plan.arena import ALIGNMENT, aligned
 from autotune.tvm_backend import lowering as prepare
 from autotune.tvm_backend.export.compilation import build_lowered
 from autotune.tvm_backend.expressions import fixed_bytes, op_name, variables

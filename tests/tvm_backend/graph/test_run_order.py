@@ -8,7 +8,7 @@ import pytest
 from tvm import relax
 
 from autotune.errors import BadInput
-from autotune.plans.plan import Block, Plan
+from autotune.network_plan.plan import Block, Plan
 from autotune.tvm_backend.graph.blocks import OPERATORS
 from autotune.tvm_backend.graph.run_order import MIN_MEMORY, order_kernels
 from autotune.tvm_backend.lowering import prepare

@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import te
 
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.intrinsics.bfloat16 import from_float, numbers, rounded
-from autotune.tvm_backend.kernels.pipeline import pipeline
 
 from ..quantised_nets import cpu_target
 

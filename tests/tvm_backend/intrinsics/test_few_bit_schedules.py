@@ -7,8 +7,8 @@ import pytest
 import tvm
 
 from autotune.machine.hardware import cpu_flags
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.intrinsics.few_bit_dots import PACKED_DOTS, packed_dot
-from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.operators.few_bit_product import PackedForm, pack, packed_product
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs

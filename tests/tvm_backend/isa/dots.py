@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.tvm_backend.isa import SETS
 from autotune.tvm_backend.isa.available import dot_named
+from autotune.tvm_backend.isa.instruction_sets import SETS
 from autotune.tvm_backend.isa.values import Dot
 
 

@@ -12,17 +12,17 @@ import numpy as np
 import tvm
 
 from autotune.machine.hardware import cpu_flags
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.available import Instructions
-from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.shared_library import link_shared
+from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping
 from autotune.tvm_backend.operators.element_types import BYTES
 from autotune.tvm_backend.operators.integer_product import product_program
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
 from autotune.tvm_backend.target import tvm_target
-from tests.tvm_backend.intrinsics.test_tile_schedules import _CONSTANTS, _TILED, operands_of
+from tests.tvm_backend.intrinsics.test_amx_and_vector_tiles import _CONSTANTS, _TILED, operands_of
 from tests.tvm_backend.isa.dots import DOTS
 
 # A process that has a small alternate signal stack, as a program in Go or Rust may, before it loads a library.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.tvm_backend.kernels import cache_state, shared_library
+from autotune.tvm_backend.kernels import build_kernel, cache_state
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.kernels.cache_state import Caches, Context
-from autotune.tvm_backend.kernels.shared_library import build_library
 
 KIB = 2**10
 
@@ -99,7 +99,7 @@ def test_what_reads_is_compiled_once_for_each_kind_of_cpu(target):
 
     description = target.export()
     first, second, other = (
-        shared_library.reader_object(tvm.target.Target({**description, **change}))
+        build_kernel.reader_object(tvm.target.Target({**description, **change}))
         for change in ({"num-cores": 1}, {"num-cores": 64}, {"mcpu": "x86-64-v4"})
     )
     assert first is second and first != other

@@ -20,7 +20,7 @@ from tvm import s_tir, te
 from autotune.errors import WrongResult
 from autotune.tvm_backend.cuda import compiler
 from autotune.tvm_backend.kernels import verify
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 description = resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description

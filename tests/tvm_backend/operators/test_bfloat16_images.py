@@ -7,15 +7,15 @@ import pytest
 import tvm
 from tvm import te
 
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.intrinsics.bfloat16 import numbers, rounded
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.available import Instructions
-from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.operators.bfloat16_images import product_program, sums_of_convolution
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.propose import by_hand
-from tests.tvm_backend.intrinsics.test_tile_schedules import assert_schedules_agree
+from tests.tvm_backend.intrinsics.test_amx_and_vector_tiles import assert_schedules_agree
 from tests.tvm_backend.isa.dots import DPBF16PS, MULTIPLY_ADD
 
 from ..quantised_nets import cpu_target

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tvm
 
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.intrinsics.bfloat16 import rounded
-from autotune.tvm_backend.kernels.pipeline import pipeline
 from autotune.tvm_backend.operators.permuted_rows import Heads, pairs_shape, permuted_pairs_program, permuted_program
 
 from ..quantised_nets import cpu_target

@@ -14,10 +14,10 @@ import tvm
 from onnx import TensorProto
 
 from autotune import strategies
-from autotune.plans.plan import Block, Plan
+from autotune.network_plan.plan import Block, Plan
 from autotune.strategies import samplers
 from autotune.tvm_backend.export.compilation import compile_tuned
-from autotune.tvm_backend.kernels.shared_library import build_candidate
+from autotune.tvm_backend.kernels.build_kernel import build_candidate
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.packing.blocked_images import pack_layouts

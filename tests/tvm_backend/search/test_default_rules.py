@@ -28,7 +28,7 @@ from autotune.tvm_backend.search.default_rules import default_rule
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.propose import Request, by_rule, propose
 from autotune.tvm_backend.search.tasks import extract_programs
-from autotune.tvm_backend.untrusted_files import WHOLE_VECTORS
+from autotune.tvm_backend.untrusted_traces import WHOLE_VECTORS
 
 _PARALLEL = 1
 _VECTORIZED = 2

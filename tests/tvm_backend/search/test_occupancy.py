@@ -8,7 +8,7 @@ import pytest
 from autotune import strategies
 from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import cubin, runtime
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.search.design_space import before_postprocessing, plain_trace, sampled
 from autotune.tvm_backend.search.knobs import Knobs

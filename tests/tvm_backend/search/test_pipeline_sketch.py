@@ -17,7 +17,7 @@ from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.pipeline_sketch import pipelined
 from autotune.tvm_backend.search.tasks import space_size
 from autotune.tvm_backend.target import resolve_target, tvm_target
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_traces import check_trace
 
 NAMES = {"float16": "Fp16", "bfloat16": "Bf16", "float32": "Tf32", "int8": "Int8"}
 

@@ -88,7 +88,7 @@ def test_no_architecture_gives_more_than_it_has():
 @pytest.mark.skipif(runtime.nvcc() is None, reason="no nvcc")
 def test_the_runtime_asks_for_what_a_launch_gives(made_once, tmp_path):
     """The stand-in refuses launches with more than 48 KiB that were not asked for, as a driver does."""
-    from autotune.tvm_backend.kernels.shared_library import build_library
+    from autotune.tvm_backend.kernels.build_kernel import build_library
 
     elements = 60 * KIB // 4
     build_library(copied(elements, "shared.dyn").mod, gpu(), tmp_path / "kernel.so")

@@ -8,7 +8,7 @@ import tvm
 from tvm import te
 
 from autotune.storage.formats import Trial
-from autotune.tvm_backend.kernels.shared_library import build_candidate
+from autotune.tvm_backend.kernels.build_kernel import build_candidate
 from autotune.tvm_backend.search.design_space import replay, with_names_of
 from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propose_without_knobs
 from autotune.tvm_backend.search.propose import Request

@@ -13,7 +13,7 @@ from autotune.tvm_backend.search.occupancy import GpuLimits, Occupancy
 from autotune.tvm_backend.search.scores import estimate
 from autotune.tvm_backend.search.split_reduction import split_schedules
 from autotune.tvm_backend.search.tiled_block import Einsum
-from autotune.tvm_backend.untrusted_files import check_trace
+from autotune.tvm_backend.untrusted_traces import check_trace
 
 
 @pytest.fixture(scope="module")

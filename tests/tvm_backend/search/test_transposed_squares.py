@@ -11,8 +11,8 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
-from autotune.tvm_backend.kernels.pipeline import pipeline
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.codegen.lowering_passes import pipeline
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.search.default_rules import default_rule
 
 _RNG = np.random.default_rng(0)

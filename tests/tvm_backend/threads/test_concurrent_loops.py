@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.threads.concurrent_loops import JOINED, join_loops, joined
 from autotune.tvm_backend.threads.extents import MAX_THREADS
 

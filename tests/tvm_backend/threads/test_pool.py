@@ -18,7 +18,7 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.threads import pool
 from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.threads.pool import pool_object

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from autotune.tvm_backend.kernels.shared_library import link_shared
+from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.vector_math import registry
 
 _LANES = 16

@@ -16,10 +16,10 @@ from autotune.machine.boards import Lent
 from autotune.processes.isolate import isolated
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
-from autotune.tvm_backend.export.host_tensors import Returned, tensors_of
+from autotune.tvm_backend.export.host_tensors import tensors_of
 from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.comparison import RuntimeTimes
-from autotune.tvm_backend.kernels.run_board import close_session, open_session
+from autotune.tvm_backend.kernels.time_on_board import close_session, open_session
 from autotune.tvm_backend.types import RPCSession
 
 # What a board has to send, run and time a library, in seconds.
@@ -106,11 +106,7 @@ class BoardComparison:
         machine.set_input(self.function, *tensors)
         machine.invoke_stateful(self.function)
         if outputs is not None:
-            timed_process.save(outputs, _arrays(machine.get_outputs(self.function)))
+            timed_process.save(outputs, [tensor.numpy() for tensor in tensors_of(machine.get_outputs(self.function))])
         machine.save_function(self.function, _SAVED, *tensors, include_return=False)
         evaluator = machine.time_evaluator(_SAVED, device, number=1, repeat=timings, min_repeat_ms=_TIMING_MS)
         return [float(seconds) * 1e3 for seconds in evaluator().results]
-
-
-def _arrays(outputs: Returned) -> runners.Arrays:
-    return [tensor.numpy() for tensor in tensors_of(outputs)]

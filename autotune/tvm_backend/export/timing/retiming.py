@@ -21,11 +21,11 @@ from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
 from autotune.storage.trial_index import MAX_SLOWDOWN, by_time, nearly_fastest
 from autotune.storage.tuning_log import TuningLog
+from autotune.tvm_backend.codegen.row_vectors import record_to_compile
 from autotune.tvm_backend.kernels import verify
+from autotune.tvm_backend.kernels.build_kernel import build_candidate
 from autotune.tvm_backend.kernels.cache_state import Context
-from autotune.tvm_backend.kernels.row_vectors import record_to_compile
-from autotune.tvm_backend.kernels.run import Runner
-from autotune.tvm_backend.kernels.shared_library import build_candidate
+from autotune.tvm_backend.kernels.time_kernel import Runner
 from autotune.tvm_backend.search.tasks import read_program
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import Device, IRModule, Target

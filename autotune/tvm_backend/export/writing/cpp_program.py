@@ -15,10 +15,11 @@ from importlib.resources.abc import Traversable
 from autotune.options import InputSpec
 from autotune.tvm_backend import isa
 from autotune.tvm_backend.export.loadable import OpenDimensions
+from autotune.tvm_backend.isa.instruction_sets import SETS
 
 FOLDER = "cpp"
 # Headers that the program of the C++ source has, too.
-_PERMISSIONS = tuple(item.permission.header for item in isa.SETS if item.permission is not None)
+_PERMISSIONS = tuple(item.permission.header for item in SETS if item.permission is not None)
 CHECKS = ("machine.h", *_PERMISSIONS)
 STATIC = ("main.cc", "autotune.h", "shapes.h", *CHECKS, "CMakeLists.txt")
 LANGUAGE = ("language.h", "write.cc")  # of a language model

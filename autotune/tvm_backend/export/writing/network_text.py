@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.export.writing.cpp_program import text_literal
 from autotune.tvm_backend.export.writing.planned_network import (
@@ -204,11 +203,7 @@ def _cpp_type(dtype: str) -> str:
     try:
         return _CPP_TYPES[dtype]
     except KeyError:
-        raise _unknown(dtype) from None
-
-
-def _unknown(dtype: str) -> ModelError:
-    return refused(f"it has tensors of {dtype}")
+        raise refused(f"it has tensors of {dtype}") from None
 
 
 def _shape(tensor: PlacedTensor) -> str:

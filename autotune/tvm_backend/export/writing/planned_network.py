@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from autotune.errors import ModelError
-from autotune.plans.arena import FOR_EVER, Lifetimes, aligned, place
+from autotune.network_plan.arena import FOR_EVER, Lifetimes, aligned, place
 from autotune.tvm_backend.expressions import is_tensor_constant
 from autotune.tvm_backend.programs import runtime_functions
 from autotune.tvm_backend.threads.extents import MAX_THREADS

@@ -16,7 +16,7 @@ from autotune.tvm_backend.export.loadable import LIBRARY, OpenDimensions
 from autotune.tvm_backend.export.loaded import check_index
 from autotune.tvm_backend.export.writing import language_script
 from autotune.tvm_backend.export.writing.files import MADE_BY
-from autotune.tvm_backend.isa import permissions
+from autotune.tvm_backend.isa.instruction_sets import permissions
 from autotune.version import __version__
 
 _PADDING = (

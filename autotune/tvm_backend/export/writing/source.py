@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from autotune.errors import WorkerError
+from autotune.network_plan.arena import ALIGNMENT, aligned
 from autotune.options import InputSpec
-from autotune.plans.arena import ALIGNMENT, aligned
 from autotune.storage.trees import remove_tree
 from autotune.tvm_backend.export.writing.cpp_program import CHECKS, check
 from autotune.tvm_backend.export.writing.files import (

@@ -6,7 +6,7 @@ there are biases, norms after a block and layers that look at near tokens only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -301,12 +301,3 @@ class _Reader:
 
     def _refused(self, reason: str) -> ModelError:
         return ModelError(f"{self._file.path}: {reason}")
-
-
-def matrices(network: DecoderFile) -> Iterator[Tensor]:
-    """Yield the matrices of a decoder, the table of embeddings last."""
-    for layer in network.layers:
-        yield from (layer.query, layer.key, layer.value, layer.output, layer.gate, layer.up, layer.down)
-    yield network.classifier
-    if network.classifier is not network.embedding:
-        yield network.embedding

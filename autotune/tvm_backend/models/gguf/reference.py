@@ -180,17 +180,3 @@ def _attend(sizes: Sizes, query: Floats, keys: Floats, values: Floats, hidden: F
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     gathered = (weights @ values[:, None]) / weights.sum(axis=-1, keepdims=True)
     return np.asarray(gathered.reshape(sizes.heads, rows, sizes.head).transpose(1, 0, 2).reshape(rows, -1))
-
-
-def greedy(reference: DecoderReference, sizes: Sizes, ids: Sequence[int], count: int, context: int) -> list[int]:
-    """Return the tokens that follow some, always the most likely one."""
-    keys, values = empty_cache(sizes, context)
-    made: list[int] = []
-    given = np.asarray(ids, np.int64)
-    past = 0
-    while len(made) < count:
-        logits = reference.logits(given, past, keys, values)
-        past += len(given)
-        made.append(int(logits[0].argmax()))
-        given = np.asarray(made[-1:], np.int64)
-    return made

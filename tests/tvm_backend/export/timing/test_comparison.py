@@ -16,7 +16,7 @@ from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.timing import comparison as room
 from autotune.tvm_backend.export.timing.comparison import TIMINGS, Runtime, RuntimeComparison, RuntimeTimes, ratios
 from autotune.tvm_backend.export.verification import accuracy
-from autotune.tvm_backend.kernels.shared_library import link_shared
+from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 

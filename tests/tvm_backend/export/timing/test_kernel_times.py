@@ -17,7 +17,7 @@ from autotune.tvm_backend.export.model_facts import kernel_work
 from autotune.tvm_backend.export.timing import runtime_process, timed_process
 from autotune.tvm_backend.export.timing.comparison import Runtime, RuntimeComparison
 from autotune.tvm_backend.export.timing.runtime_process import RuntimeProcess
-from autotune.tvm_backend.kernels.shared_library import link_shared
+from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.tasks import extract_tasks

@@ -15,9 +15,9 @@ from autotune.storage.formats import Entry, JobSpec, TaskSpec, Trial
 from autotune.storage.tuning_log import TuningLog
 from autotune.tvm_backend.export.timing import retiming
 from autotune.tvm_backend.export.timing.retiming import RetimedCandidate
+from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.kernels.cache_state import Context
-from autotune.tvm_backend.kernels.run import open_device
-from autotune.tvm_backend.kernels.shared_library import build_library
+from autotune.tvm_backend.kernels.time_kernel import open_device
 from autotune.tvm_backend.kernels.verify import Reference, compute
 
 

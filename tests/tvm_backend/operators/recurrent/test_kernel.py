@@ -13,7 +13,7 @@ def outputs(target):
     """Returns what a layer of 20 hidden units, or of so many, puts out with a tile."""
     import tvm
 
-    from autotune.tvm_backend.kernels.pipeline import pipeline
+    from autotune.tvm_backend.codegen.lowering_passes import pipeline
     from autotune.tvm_backend.operators.recurrent.kernel import recurrent_kernel
 
     def run(layer, tile):
