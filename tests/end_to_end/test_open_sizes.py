@@ -109,7 +109,7 @@ def make(root: Path) -> None:
     user = make_user(root)
     user.settle("contenders = 1\n")
     few = ("--trials", 2, "--trials-per-round", 1, "--quiet")
-    user.ok("submit", write_masked(root / "masked.onnx"), "--dim", "batch=1,3", "--dim", "sequence=4,8,16", *few)
+    user.ok("submit", write_masked(root / "masked.onnx"), "--dim", "batch=1,3", "--dim", "sequence=4,16", *few)
     user.ok("submit", write_mean(root / "mean.onnx"), "--dim", "batch=1,3", "--dim", "sequence=4,8", *few)
     for name in ("masked", "mean"):
         (root / f"{name}.txt").write_text(user.ok("export", name, "--quick", "-o", root / name))
@@ -144,8 +144,8 @@ def test_all_sizes_up_to_the_largest_are_computed_right(exported: Path) -> None:
 def test_the_export_says_which_sizes_there_are(exported: Path) -> None:
     said = (exported / "masked.txt").read_text()
     assert "batch may be 1 to 3: inputs are padded with zeros to the next of 1, 3\n" in said
-    assert "sequence may be 1 to 16: inputs are padded with zeros to the next of 4, 8, 16\n" in said
-    assert "verified with padding at 7 other sizes: largest relative error" in said
+    assert "sequence may be 1 to 16: inputs are padded with zeros to the next of 4, 16\n" in said
+    assert "verified with padding at 6 other sizes: largest relative error" in said
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_export_says_which_sizes_there_are(exported: Path) -> None:
         ),
         (
             {**inputs(1, 4), "attention_mask": np.ones(4, np.int64)},
-            "no entry for attention_mask of 4: this export has 1x4, 1x8, 1x16, 3x4, 3x8, 3x16",
+            "no entry for attention_mask of 4: this export has 1x4, 1x16, 3x4, 3x16",
         ),
     ],
 )
