@@ -112,6 +112,7 @@ class RuntimeComparison:
         inputs: The inputs of the model.
         arrays: The value of each input, in the same order.
         threads: How many threads each runtime uses that does not say it itself.
+        program: What Python is to run in each process: `timed_process`, or a script that adds runtimes to it.
     """
 
     def __init__(
@@ -120,7 +121,9 @@ class RuntimeComparison:
         inputs: Sequence[InputSpec],
         arrays: runners.Arrays,
         threads: int,
+        program: Sequence[str] = ("-m", timed_process.__name__),
     ) -> None:
+        self._program = program
         self._runtimes = runtimes
         self._names = [item.name for item in inputs]
         self._arrays = arrays
@@ -242,7 +245,7 @@ class RuntimeComparison:
             "threads": threads,
             "outputs": str(outputs) if outputs else None,
         }
-        return RuntimeProcess(name, request, threads, ("-m", timed_process.__name__))
+        return RuntimeProcess(name, request, threads, self._program)
 
 
 def alternating(processes: Mapping[str, RuntimeProcess], timings: int) -> dict[str, tuple[float, ...]]:
