@@ -1,4 +1,4 @@
-"""Plan what runs next, and hand the stages that start to the runner."""
+"""Ask the planner which stages start, and hand these to the runner."""
 
 from __future__ import annotations
 

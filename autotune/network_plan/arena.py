@@ -1,5 +1,7 @@
 """Places of buffers in one memory, for an order of steps that is fixed.
 
+`graph/one_arena.py` asks for them for a library, and `export/writing/planned_network.py` for C++ source.
+
 To find the smallest memory is NP-hard. Placing the largest buffers first, each as low as it can be, is close to it in
 most cases: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), section 5.2. So that
 is tried in some orders, and in others that follow from what went wrong: what ends up on top is placed earlier.

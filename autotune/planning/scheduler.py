@@ -1,4 +1,4 @@
-"""Pair ready stages with free CPUs and devices, as the policy picks them."""
+"""Choose which ready stages start on free CPUs and devices; of which job, a policy says (`policies/`)."""
 
 from __future__ import annotations
 

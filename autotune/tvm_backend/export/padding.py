@@ -1,7 +1,7 @@
 """Inputs of a size between the tuned ones are padded with zeros to the next of them, and outputs are cut back.
 
 The `dims` of an input or an output are the names of its dimensions that are open, and an empty text for each other.
-`run.py`, which an export writes, has the source of these functions in it.
+`run.py`, which an export writes, has the source of these functions in it; C++ has its own in `writing/cpp/shapes.h`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Intel's Advanced Matrix Extensions: products of tiles, 16 pixels by 16 channels, of 64 bytes each, at once.
 
-The elements are bytes, which are summed in 32-bit integers, or bfloat16, summed in float32.
+The elements are bytes, which are summed in 32-bit integers, or bfloat16, summed in float32. How many tiles a product
+takes at once is chosen in `intrinsics/amx_and_vector_tiles.py`.
 
 The system saves the tiles of a process only if it asks for them, which whoever loads a library does, and the first
 kernel that runs again. It ends the process with a line where it is refused: its next instruction would without one.

@@ -1,5 +1,7 @@
 """The instruction sets and architectures that there are. To add one, write its file and list it here.
 
+What the system calls the features of this CPU is read in `machine/hardware.py`, by lines that an architecture may lack.
+
 `SETS`, the files and `values` need no TVM. `available` says what the CPU of a target has. `intrinsics` makes tensor
 programs of the instructions, and chooses which of them a product uses (`intrinsics/amx_and_vector_tiles.py`).
 """

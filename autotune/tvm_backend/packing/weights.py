@@ -1,4 +1,7 @@
-"""Weights of int8 and bfloat16, packed in the order in which products (VNNI, AMX and the like) read them."""
+"""Weights of int8 and bfloat16, packed in the order in which products (VNNI, AMX and the like) read them.
+
+Those of float32 are packed in `operators/convolution.py`.
+"""
 
 from __future__ import annotations
 
