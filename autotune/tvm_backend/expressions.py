@@ -20,11 +20,13 @@ _OF_NUMPY = frozenset((*_FLOATS, "bool", *(f"{sign}int{bits}" for sign in ("", "
 
 def static_shape(expr: Expr) -> tuple[int, ...]:
     """Return the shape of a tensor expression; () if it is no tensor or has a symbolic dimension."""
-    shape = getattr(expr.ty, "shape", None)
-    values = shape.values if isinstance(shape, relax.ShapeExpr) else ()
-    if not all(isinstance(item, tvm.tirx.IntImm) for item in values):
-        return ()
-    return tuple(int(item) for item in values)
+    shape: Any = getattr(expr.ty, "shape", None)
+    return tuple(map(int, shape.values)) if has_fixed_sizes(shape) else ()
+
+
+def has_fixed_sizes(shape: Expr | None) -> bool:
+    """Return whether a shape is known, and none of its dimensions is symbolic."""
+    return isinstance(shape, relax.ShapeExpr) and all(isinstance(size, tvm.tirx.IntImm) for size in shape.values)
 
 
 def fixed_bytes(expr: Expr) -> int:

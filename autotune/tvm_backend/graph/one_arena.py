@@ -15,7 +15,7 @@ import tvm
 from tvm import relax, tirx
 
 from autotune.network_plan.arena import FOR_EVER, Lifetimes, aligned, place
-from autotune.tvm_backend.expressions import fixed_bytes, has_branches, op_name, variables
+from autotune.tvm_backend.expressions import fixed_bytes, has_branches, has_fixed_sizes, op_name, variables
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, Var
 
@@ -61,7 +61,7 @@ class _Planner:
             return False
         storage: Expr = self._values.get(value.args[0])
         shapes = (value.args[2], storage.args[0]) if op_name(storage) == _STORAGE else (None,)
-        return all(map(_has_fixed_sizes, shapes)) and int(value.args[1]) == 0
+        return all(map(has_fixed_sizes, shapes)) and int(value.args[1]) == 0
 
     def run(self) -> Function:
         """Return the function with its tensors in one storage."""
@@ -145,10 +145,6 @@ def _same_memory(value: Expr) -> Var | None:
         return value
     called = str(getattr(getattr(value, "op", None), "global_symbol", ""))
     return value.args[0] if called in _SAME_MEMORY and isinstance(value.args[0], relax.Var) else None
-
-
-def _has_fixed_sizes(shape: Expr | None) -> bool:
-    return isinstance(shape, relax.ShapeExpr) and all(isinstance(size, tirx.IntImm) for size in shape.values)
 
 
 def _is_kernel(value: Expr) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tvm import relax, tirx
+from tvm import relax
 
 from autotune.errors import BadInput, ModelError
 from autotune.network_plan.plan import NOTHING, text
@@ -19,7 +19,7 @@ from autotune.storage.formats import Entry, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.model_digest import ModelDigest, digest_of
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.expressions import called_program, constant_bytes, op_name
+from autotune.tvm_backend.expressions import called_program, constant_bytes, has_fixed_sizes, op_name
 from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.model import Model
@@ -226,10 +226,8 @@ def _of_open_size(module: IRModule) -> str:
     """Return the name of the first operator whose result has no fixed size; empty if there is none."""
     for block in module["main"].body.blocks:
         for binding in block.bindings:
-            shape = getattr(binding.var.ty, "shape", None)
-            sizes = shape.values if isinstance(shape, relax.ShapeExpr) else ()
-            is_tensor = isinstance(binding.var.ty, relax.TensorType)
-            if is_tensor and (shape is None or not all(isinstance(size, tirx.IntImm) for size in sizes)):
+            kind = binding.var.ty
+            if isinstance(kind, relax.TensorType) and not has_fixed_sizes(kind.shape):
                 return op_name(binding.value) or called_program(binding.value)
     return ""
 

@@ -14,7 +14,7 @@ import onnxruntime
 
 from autotune.errors import ModelError, OperatorRefused, Refusal
 from autotune.options import InputSpec
-from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
+from autotune.tvm_backend.models.onnx.operators.nodes import node_name, opset_of
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes, without_values
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, open_session, reason
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -36,9 +36,10 @@ def check_kind(path: Path, proto: ModelProto) -> None:
     for node in proto.graph.node:
         served = next((by for kind, by in _NO_NETWORKS.items() if node.op_type.startswith(kind)), "")
         if served:
-            name = node.name or next(iter(node.output), "")
             why = "it is no network, and has nothing to tune"
-            raise OperatorRefused.of(Refusal(node.op_type, name, why, served, opset_of(proto), "")).in_file(path)
+            raise OperatorRefused.of(Refusal(node.op_type, node_name(node), why, served, opset_of(proto), "")).in_file(
+                path
+            )
 
 
 def check_inputs(path: Path, proto: ModelProto, given: Collection[str]) -> None:

@@ -23,7 +23,7 @@ from autotune.tvm_backend.models.onnx.converters import quantised_operators as c
 from autotune.tvm_backend.models.onnx.converters import resampling
 from autotune.tvm_backend.models.onnx.converters.recurrent_operators import dynamic_lstm, recurrent
 from autotune.tvm_backend.models.onnx.operators import corrected
-from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, opset_of
+from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.operators.recurrent.layer import GATES, Kind
@@ -146,7 +146,7 @@ def _named(graph: GraphProto) -> Iterator[None]:
     """Call operators without a name by their first output, for errors."""
     unnamed = [node for node in graph.node if not node.name]
     for node in unnamed:
-        node.name = next(filter(None, node.output), "")
+        node.name = node_name(node)
     try:
         yield
     finally:
@@ -171,8 +171,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         reason = f"there is no rule for it{domain}" + (f", nor for {others}" if others else "")
         if first.op_type in RANDOM:
             reason = "it draws random numbers, so that no result can be verified"
-        name = first.name or next(filter(None, first.output), "")
-        raise OperatorRefused.of(Refusal(first.op_type, name, reason, ADVICE))
+        raise OperatorRefused.of(Refusal(first.op_type, node_name(first), reason, ADVICE))
 
     def _parse_array(self, tensor_proto: TensorProto) -> DeviceArray:
         if tensor_proto.data_type not in _HALF_BYTES:

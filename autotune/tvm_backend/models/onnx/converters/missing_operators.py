@@ -181,13 +181,10 @@ def _columns(windows: _Windows, x: te.Tensor, offsets: te.Tensor, *masks: te.Ten
 
     def pixel(n: Any, c: Any, i: Any, j: Any, h: Any, w: Any) -> Any:
         tap = (c // per_group) * taps + i * windows.kernel[1] + j
-        places = [
-            (out_place * windows.strides[axis] - windows.before[axis] + tap_place * windows.dilations[axis]).astype(
-                x.dtype
-            )
-            + offsets[n, 2 * tap + axis, h, w]
-            for axis, (out_place, tap_place) in enumerate(((h, i), (w, j)))
-        ]
+        places = []
+        for axis, (out_place, tap_place) in enumerate(((h, i), (w, j))):
+            regular = out_place * windows.strides[axis] - windows.before[axis] + tap_place * windows.dilations[axis]
+            places.append(regular.astype(x.dtype) + offsets[n, 2 * tap + axis, h, w])
         value = _between(x, n, c, places, sizes)
         return value * masks[0][n, tap, h, w] if masks else value
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, static_shape
+from autotune.tvm_backend.models.onnx.operators.nodes import text_attribute
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
 Values = npt.NDArray[np.floating[Any]]
@@ -99,7 +100,8 @@ def resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _
     places = [int(place) % len(shape) for place in attributes.get("axes") or range(len(shape))]
     given = [shape[place] for place in places]
     if sizes is not None and sizes.value.numpy().size:
-        resized, ratios = _of_sizes(given, sizes.value.numpy().tolist(), _text(attributes, "keep_aspect_ratio_policy"))
+        policy = text_attribute(attributes, "keep_aspect_ratio_policy")
+        resized, ratios = _of_sizes(given, sizes.value.numpy().tolist(), policy)
     elif scales is not None and scales.value.numpy().size:
         ratios = scales.value.numpy().astype(np.float64).tolist()
         resized = [math.floor(size * ratio) for size, ratio in zip(given, ratios, strict=True)]
@@ -110,9 +112,9 @@ def resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _
     return _Resize(
         len(shape),
         tuple(map(_Axis, places, given, resized, ratios, regions)),
-        _text(attributes, "mode") or "nearest",
-        _text(attributes, "coordinate_transformation_mode") or "half_pixel",
-        _text(attributes, "nearest_mode") or "round_prefer_floor",
+        text_attribute(attributes, "mode", "nearest"),
+        text_attribute(attributes, "coordinate_transformation_mode", "half_pixel"),
+        text_attribute(attributes, "nearest_mode", "round_prefer_floor"),
         float(attributes.get("cubic_coeff_a", -0.75)),
         bool(attributes.get("antialias", 0)),
         bool(attributes.get("exclude_outside", 0)),
@@ -206,8 +208,3 @@ def _of_sizes(given: Sequence[int], sizes: Sequence[int], policy: str) -> tuple[
 
 def _is_even(axis: _Axis) -> bool:
     return abs(axis.scale * axis.size - axis.resized) < 1e-6 * axis.resized
-
-
-def _text(attributes: Mapping[str, Any], name: str) -> str:
-    value = attributes.get(name, "")
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

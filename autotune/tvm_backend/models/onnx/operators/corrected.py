@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from autotune.tvm_backend.expressions import float_dtype, is_tensor_constant, static_shape
+from autotune.tvm_backend.models.onnx.operators.nodes import text_attribute
 from autotune.tvm_backend.types import BlockBuilder, Expr
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -38,7 +39,7 @@ def bit_shift(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping
         positive = builder.emit(relax.op.greater_equal(count, relax.const(0, str(count.ty.dtype))))
         fits = builder.emit(relax.op.logical_and(fits, positive))
     steps = builder.emit(relax.op.where(fits, count, relax.const(bits - 1, str(count.ty.dtype))))
-    if _text(attributes, "direction", "") == "LEFT":
+    if text_attribute(attributes, "direction", "") == "LEFT":
         shifted = builder.emit(relax.op.left_shift(value, steps))
     else:
         shifted = builder.emit(relax.op.right_shift(value, steps))
@@ -92,8 +93,7 @@ def has_known_rows(kind: str, inputs: Sequence[Expr | None]) -> bool:
     data, indices = inputs
     if data is None or indices is None:
         return False
-    is_computed = isinstance(data.ty, relax.TensorType) and not is_tensor_constant(data)
-    return is_computed and bool(static_shape(data)) and is_tensor_constant(indices)
+    return _is_computed(data) and is_tensor_constant(indices)
 
 
 def gather(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr:
@@ -109,7 +109,7 @@ def gather(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[st
 
 def has_known_pads(kind: str, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> bool:
     """Return whether an operator is a `Pad` of float32 with a constant, whose widths are constant."""
-    if kind != "Pad" or not 2 <= len(inputs) <= 3 or _text(attributes, "mode", "constant") != "constant":
+    if kind != "Pad" or not 2 <= len(inputs) <= 3 or text_attribute(attributes, "mode", "constant") != "constant":
         return False
     data, *constants = inputs
     if data is None or is_tensor_constant(data) or float_dtype(data) != "float32" or not static_shape(data):
@@ -144,8 +144,7 @@ def has_empty_part(kind: str, inputs: Sequence[Expr | None]) -> bool:
     x, sizes = inputs
     if x is None or sizes is None or not is_tensor_constant(sizes):
         return False
-    is_computed = isinstance(x.ty, relax.TensorType) and not is_tensor_constant(x)
-    return is_computed and bool(static_shape(x)) and 0 in sizes.value.numpy()
+    return _is_computed(x) and 0 in sizes.value.numpy()
 
 
 def split(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr:
@@ -163,6 +162,11 @@ def split(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str
             pieces.append(builder.emit(relax.const(empty, str(x.ty.dtype))))
         start += size
     return relax.Tuple(pieces)
+
+
+def _is_computed(item: Expr) -> bool:
+    """Whether an expression is a tensor of a known shape with axes, and no constant."""
+    return isinstance(item.ty, relax.TensorType) and not is_tensor_constant(item) and bool(static_shape(item))
 
 
 def _is_empty(item: Expr | None) -> bool:
@@ -205,7 +209,7 @@ def check_roi_align(attributes: Mapping[str, Any]) -> None:
     Raises:
         ValueError: Maxima are asked for.
     """
-    if _text(attributes, "mode", "avg") != "avg":
+    if text_attribute(attributes, "mode", "avg") != "avg":
         raise ValueError("it takes the maximum of a region, for which there is no rule")
 
 
@@ -236,7 +240,7 @@ def space_to_depth(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Ma
     (x,) = inputs
     size = int(attributes["blocksize"])
     batch, channels, height, width = static_shape(x)
-    order = [0, 1, 3, 5, 2, 4] if _text(attributes, "mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    order = [0, 1, 3, 5, 2, 4] if text_attribute(attributes, "mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
     split = relax.op.reshape(x, (batch, channels, height // size, size, width // size, size))
     turned = builder.emit(relax.op.permute_dims(builder.emit(split), order))
     return builder.emit(relax.op.reshape(turned, (batch, channels * size * size, height // size, width // size)))
@@ -289,12 +293,7 @@ def pairwise(builder: BlockBuilder, kind: str, inputs: Sequence[Expr]) -> Expr:
 
 
 def _reduction(attributes: Mapping[str, Any]) -> str:
-    name = _text(attributes, "reduction", "none")
+    name = text_attribute(attributes, "reduction", "none")
     if name not in _REDUCTIONS:
         raise ValueError(f"it reduces by {name!r}, for which there is no rule")
     return _REDUCTIONS[name]
-
-
-def _text(attributes: Mapping[str, Any], name: str, default: str) -> str:
-    value = attributes.get(name, default)
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

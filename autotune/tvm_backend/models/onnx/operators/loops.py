@@ -13,7 +13,7 @@ import onnx
 
 from autotune.tvm_backend.models.onnx.operators.inline import known_truth, rename
 from autotune.tvm_backend.models.onnx.operators.lstm_loops import lstm_loop
-from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, UnknownValue, attributes_of
+from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, UnknownValue, attributes_of, node_name
 from autotune.tvm_backend.types import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 _MAX_OPERATORS = 4096  # of all steps together: each that cannot be fused is a kernel
@@ -145,7 +145,7 @@ class _Body:
     def _append(self, node: NodeProto, names: Mapping[str, str], prefix: str) -> None:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
-        copy.name = f"{prefix}.{node.name or next(filter(None, node.output), '')}"
+        copy.name = f"{prefix}.{node_name(node)}"
         rename(copy, names)
         self._nodes.written.append(copy)
 

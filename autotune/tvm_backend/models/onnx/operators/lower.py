@@ -11,7 +11,7 @@ import onnx
 from autotune.errors import ModelError, OperatorRefused, Refusal
 from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, loops, recurrent, short_rules
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
-from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, Nodes, UnknownValue, Value, opset_of
+from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, Nodes, UnknownValue, Value, node_name, opset_of
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
 from autotune.tvm_backend.models.onnx.simplify import open_session
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
@@ -193,8 +193,7 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
 
 def _refused(node: NodeProto, error: ValueError, opset: int, values: Mapping[str, Value]) -> OperatorRefused:
     given = ", ".join(values[name].text() if name in values else "?" for name in node.input)
-    name = node.name or next(filter(None, node.output), "")
-    return OperatorRefused.of(Refusal(node.op_type, name, str(error), ADVICE, opset, given))
+    return OperatorRefused.of(Refusal(node.op_type, node_name(node), str(error), ADVICE, opset, given))
 
 
 def _check_branches(graph: GraphProto, chosen: Collection[str], values: Mapping[str, Value]) -> None:

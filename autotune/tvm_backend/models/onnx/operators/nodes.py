@@ -145,6 +145,16 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
     return {item.name: _text(onnx.helper.get_attribute_value(item)) for item in node.attribute}
 
 
+def text_attribute(attributes: Mapping[str, Any], name: str, default: str = "") -> str:
+    """A text among an operator's attributes as TVM's importer has them, in bytes."""
+    return str(_text(attributes.get(name, default)))
+
+
+def node_name(node: NodeProto) -> str:
+    """An operator's name, or that of its first output; empty if it has neither."""
+    return node.name or next(filter(None, node.output), "")
+
+
 def _text(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
