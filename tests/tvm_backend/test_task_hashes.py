@@ -64,7 +64,7 @@ def test_a_logged_schedule_gives_the_program_that_it_gave(case: Case) -> None:
     assert program_hash(replayed.sch.mod) == kept["hash"]
 
 
-@pytest.mark.parametrize(("path", "case"), hashed_models.plans(DATA), ids=lambda item: getattr(item, "stem", ""))
+@pytest.mark.parametrize(("path", "case"), list(hashed_models.plans(DATA)), ids=lambda item: getattr(item, "stem", ""))
 def test_a_plan_gives_the_tasks_that_it_gave(path: Path, case: Case) -> None:
     planned = hashed_models.hashes(case, plan.read(path))
     assert planned == PLANNED[path.name]
