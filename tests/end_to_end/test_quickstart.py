@@ -30,7 +30,8 @@ def commands(page: str) -> list[str]:
 
 
 def form(line: str) -> str:
-    """A line of output with `#` for every number, and one space for many; on a busy machine there is time for one process of each."""
+    """A line of output with `#` for every number, and one space for many."""
+    # On a busy machine there is time for one process of each.
     line = line.replace("(one process of each)", "(0 to 0 in 0 processes of each)")
     return " ".join(re.sub(r"-?\d+(\.\d*)?(e[-+]\d+)?", "#", line).replace("[ ", "[").split()).replace(" ]", "]")
 
