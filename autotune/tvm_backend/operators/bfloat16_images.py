@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from math import prod
 
-import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
