@@ -140,9 +140,9 @@ def pack_program(shape: Shape, lanes: int) -> PrimFunc:
 
 
 def lines_of(shape: Shape, window: Window, pairs: int) -> Shape:
-    """Return the shape of the lines of an image, (N, H', E).
+    """Return the shape of the lines of an image, (N, H', G, E), with groups of E elements: of one pixel, or of two.
 
-    A line is a row with zeros around it, whose channels lie together without gaps: whole pixels, and pairs of elements.
+    A line is a row with zeros around it, whose channels lie together without gaps.
 
     Args:
         shape: That of the image, (N, C, H, W).
@@ -151,7 +151,7 @@ def lines_of(shape: Shape, window: Window, pairs: int) -> Shape:
     """
     batch, channels, height, _ = shape
     size = math.lcm(PAIR, channels)
-    return batch, height + window.padding[0] + window.padding[2], -(-pairs * PAIR // size) * size
+    return batch, height + window.padding[0] + window.padding[2], -(-pairs * PAIR // size), size
 
 
 def line_program(shape: Shape, window: Window, lines: Shape) -> PrimFunc:
@@ -162,7 +162,8 @@ def line_program(shape: Shape, window: Window, lines: Shape) -> PrimFunc:
     """
     batch, channels, height, width = shape
     top, left, *_ = window.padding
-    _, rows, size = lines
+    _, rows, *groups = lines
+    size = prod(groups)
     blocks = min(width, size // channels - left) // LANES
     begin = left * channels
     rest = begin + blocks * LANES * channels
@@ -180,7 +181,8 @@ def line_program(shape: Shape, window: Window, lines: Shape) -> PrimFunc:
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def pack(a: T.handle, b: T.handle) -> None:
         data = T.match_buffer(a, shape, "float32")
-        packed = T.match_buffer(b, lines, DTYPE)
+        grouped = T.match_buffer(b, lines, DTYPE)
+        packed = T.decl_buffer((batch, rows, size), DTYPE, data=grouped.data)
         with T.sblock("root"):
             for line in T.parallel(batch * rows):
                 if line % rows < top or line % rows >= top + height:

@@ -156,7 +156,7 @@ class _Line:
         shape = kernels.lines_of(self.shape, self.window, least)
         program = kernels.line_program(self.shape, self.window, shape)
         lines = graph.kernel(program, "bfloat16_lines", [graph.plain(data)], shape, DTYPE)
-        return graph.emit(relax.op.reshape(lines, (*shape[:2], shape[2] // PAIR, 1, PAIR)))
+        return graph.emit(relax.op.reshape(lines, (*shape[:2], shape[2] * shape[3] // PAIR, 1, PAIR)))
 
 
 def _is_small(call: Call) -> bool:
