@@ -200,18 +200,18 @@ def _places(node: NodeProto, nodes: Nodes, past: str, total: str) -> int:
     Raises:
         UnknownValue: The number of positions is no constant.
     """
-    known = nodes.values.get(node.output[1]) if len(node.output) > 1 else None
-    if known is not None and known.shape is not None:
-        return known.shape[2]
+    keys = nodes.values.get(node.output[1]) if len(node.output) > 1 else None
+    if keys is not None and keys.shape is not None:
+        return keys.shape[2]
     return max(nodes.shape(past)[2], int(nodes.number(total)))
 
 
 def _kept(nodes: Nodes, past: str, new: str, first: str, sizes: Sequence[int], places: int) -> str:
     """The past with new steps at their positions and zeros behind them, (batch, shared, places, size)."""
     batch, shared, steps, size = sizes
-    before = nodes.shape(past)[2]
-    if before < places:
-        zeros = nodes.constant_like(np.zeros((batch, shared, places - before, size)), past)
+    filled = nodes.shape(past)[2]
+    if filled < places:
+        zeros = nodes.constant_like(np.zeros((batch, shared, places - filled, size)), past)
         past = nodes.op("Concat", past, zeros, axis=2)
     numbers = nodes.constant(np.arange(places)[None], np.int64)
     turn = nodes.op("Sub", numbers, first)  # of each place, which of the new steps belongs there: (batch, places)
