@@ -1,13 +1,14 @@
 """Attention as ONNX Runtime's transformer optimiser writes it, in products and a softmax.
 
 Their meaning is that of ONNX Runtime's documentation (docs/ContribOperators.md). What a decoder remembers of earlier
-steps (`past`) has no rule here; `GroupQueryAttention` in `decoders.py` has it.
+steps is joined to the new keys and values. `GroupQueryAttention` is in `decoders.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import TensorProto
@@ -20,15 +21,26 @@ _MASKED = -10000.0  # what is added where a mask is 0
 
 
 def attention(node: NodeProto, nodes: Nodes) -> list[str]:
-    """Inputs: x, the weights and bias of query, key and value, and a mask and scores to add, which may be left out.
+    """Inputs: x, the weights and bias of query, key and value, a mask, the past keys and values, and scores to add.
+
+    All from the mask on may be left out. Outputs: the result, and all keys and values so far, one behind the other.
 
     Raises:
-        ValueError: It has inputs of earlier steps, or a mask of a form for which there is no rule.
+        ValueError: Its past lies in a larger buffer, or it has a mask of a form for which there is no rule.
     """
     x, weights, bias, mask, past, added, length = padded(node.input, 7)
-    _refuse_past(past, length)
+    _refuse_buffer(length)
     projected = nodes.op("MatMul", x, weights)
-    return _attend_projected(node, nodes, nodes.op("Add", projected, bias) if bias else projected, x, mask, added)
+    of_projected = _Operands(nodes.op("Add", projected, bias) if bias else projected, mask, added)
+    if past:
+        shape = nodes.shape(past)
+        halves = tuple(nodes.reshape(nodes.slice(past, 0, half, half + 1), shape[1:]) for half in (0, 1))
+        of_projected = replace(of_projected, past=halves, earlier=shape[3])
+    result, *present = _attend_projected(node, nodes, x, of_projected)
+    if not any(node.output[1:]):
+        return [result]
+    front = nodes.constant([0], np.int64)
+    return [result, nodes.op("Concat", *(nodes.op("Unsqueeze", part, front) for part in present), axis=0)]
 
 
 def quantised_attention(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -38,20 +50,22 @@ def quantised_attention(node: NodeProto, nodes: Nodes) -> list[str]:
         ValueError: As for `attention`.
     """
     x, weights, bias, x_scale, w_scale, mask, x_zero, w_zero, past = padded(node.input, 9)
-    _refuse_past(past)
+    _refuse_past(past, *node.output[1:])
     whole = nodes.op("MatMulInteger", x, weights, x_zero, w_zero)
     product = nodes.op("Mul", nodes.cast(whole, TensorProto.FLOAT), nodes.op("Mul", x_scale, w_scale))
-    return _attend_projected(node, nodes, nodes.op("Add", product, bias), x, mask, "")
+    return _attend_projected(node, nodes, x, _Operands(nodes.op("Add", product, bias), mask, ""))[:1]
 
 
 def multi_head_attention(node: NodeProto, nodes: Nodes) -> list[str]:
-    """Inputs: query, key, value, their bias, a mask of keys, and scores to add; the last three may be left out.
+    """Inputs: query, key, value, their bias, a mask of keys, scores to add, and past keys and values.
+
+    All from the bias on may be left out. Outputs: the result, and all keys and values so far.
 
     Raises:
-        ValueError: It has inputs of earlier steps, packed or transposed ones, or a mask without a rule.
+        ValueError: Its past lies in a larger buffer, it has packed or transposed inputs, or a mask without a rule.
     """
-    query, key, value, bias, mask, added = padded(node.input, 6)[:6]
-    _refuse_past(*node.input[6:])
+    query, key, value, bias, mask, added, *past = padded(node.input, 8)[:8]
+    _refuse_buffer(*node.input[8:])
     if not key or not value or any(len(nodes.shape(name)) != 3 for name in (query, key, value)):
         raise ValueError("its keys or values are packed, for which there is no rule")
     if bias:
@@ -62,10 +76,31 @@ def multi_head_attention(node: NodeProto, nodes: Nodes) -> list[str]:
             nodes.op("Add", name, part) for name, part in zip((query, key, value), biases, strict=True)
         )
     shapes = [nodes.shape(name) for name in node.input[:3]]
-    return _attend(node, nodes, (query, key, value), shapes, mask, added)
+    earlier = nodes.shape(past[0])[2] if past[0] else 0
+    operands = _Operands("", mask, added, tuple(filter(None, past)), earlier)
+    return _attend(node, nodes, (query, key, value), shapes, operands)
 
 
-def _attend_projected(node: NodeProto, nodes: Nodes, projected: str, x: str, mask: str, added: str) -> list[str]:
+@dataclass(frozen=True)
+class _Operands:
+    """What attention reads beside its heads.
+
+    Attributes:
+        projected: Query, key and value beside each other in the last axis.
+        mask: Which keys are looked at; empty for all.
+        added: What is added to the scores; empty for nothing.
+        past: The keys and the values of earlier steps, (batch, heads, past, size) each; none where there are none.
+        earlier: How many steps these are.
+    """
+
+    projected: str
+    mask: str
+    added: str
+    past: tuple[str, ...] = ()
+    earlier: int = 0
+
+
+def _attend_projected(node: NodeProto, nodes: Nodes, x: str, operands: _Operands) -> list[str]:
     """Attention of query, key and value that lie beside each other in the last axis."""
     batch, steps, _ = nodes.shape(x)
     attributes = attributes_of(node)
@@ -74,44 +109,52 @@ def _attend_projected(node: NodeProto, nodes: Nodes, projected: str, x: str, mas
     whole = nodes.shape(node.input[1])[1]
     sizes = [int(size) for size in attributes.get("qkv_hidden_sizes") or [whole // 3] * 3]
     ends = [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
-    heads = [nodes.slice(projected, 2, ends[index], ends[index + 1]) for index in range(3)]
-    return _attend(node, nodes, heads, [(batch, steps, size) for size in sizes], mask, added)
+    heads = [nodes.slice(operands.projected, 2, ends[index], ends[index + 1]) for index in range(3)]
+    return _attend(node, nodes, heads, [(batch, steps, size) for size in sizes], operands)
 
 
 def _attend(
-    node: NodeProto, nodes: Nodes, projections: Sequence[str], shapes: Sequence[Sequence[int]], mask: str, added: str
+    node: NodeProto,
+    nodes: Nodes,
+    projections: Sequence[str],
+    shapes: Sequence[Sequence[int]],
+    operands: _Operands,
 ) -> list[str]:
-    """softmax(scale * Q K' + mask + added) V, by heads.
+    """softmax(scale * Q K' + mask + added) V, by heads; then the keys and values so far.
 
     Args:
         node: The operator.
         nodes: What is written in its place.
         projections: Query, key and value, each (batch, steps, size).
-        mask: Which keys are looked at; empty for all.
-        added: What is added to the scores; empty for nothing.
+        shapes: Theirs.
+        operands: What else it reads.
     """
-    if any(node.output[1:]):
-        raise ValueError("it gives its keys and values to later steps, for which there is no rule")
     attributes = attributes_of(node)
     heads = int(attributes["num_heads"])
     batch, steps, size = shapes[0]
-    keys = shapes[1][1]
+    keys = shapes[1][1] + operands.earlier
     scale = float(attributes.get("scale") or 1 / math.sqrt(size // heads))
+    is_kept = bool(operands.past) or any(node.output[1:])
+    by_element = [0, 2, 1, 3] if is_kept else [0, 2, 3, 1]
     query, key, value = (
         nodes.op("Transpose", nodes.reshape(part, (*shape[:2], heads, shape[2] // heads)), perm=order)
-        for part, shape, order in zip(projections, shapes, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+        for part, shape, order in zip(projections, shapes, ([0, 2, 1, 3], by_element, [0, 2, 1, 3]), strict=True)
     )
+    if operands.past:
+        key, value = (nodes.op("Concat", *both, axis=2) for both in zip(operands.past, (key, value), strict=True))
+    present = [key, value] if is_kept else []
+    key = nodes.op("Transpose", key, perm=[0, 1, 3, 2]) if is_kept else key
     scores = nodes.op("Mul", nodes.op("MatMul", query, key), nodes.constant(scale))
     filtered = float(attributes.get("mask_filter_value", _MASKED))
-    if mask:
-        scores = nodes.op("Add", scores, _added_of_mask(nodes, mask, batch, keys, filtered))
+    if operands.mask:
+        scores = nodes.op("Add", scores, _added_of_mask(nodes, operands.mask, batch, keys, filtered))
     if attributes.get("unidirectional"):
         later = np.triu(np.full((steps, keys), filtered), 1 + keys - steps)
         scores = nodes.op("Add", scores, nodes.constant(later))
-    if added:
-        scores = nodes.op("Add", scores, added)
+    if operands.added:
+        scores = nodes.op("Add", scores, operands.added)
     result = nodes.op("MatMul", nodes.op("Softmax", scores, axis=-1), value)
-    return [nodes.reshape(nodes.op("Transpose", result, perm=[0, 2, 1, 3]), (batch, steps, shapes[2][2]))]
+    return [nodes.reshape(nodes.op("Transpose", result, perm=[0, 2, 1, 3]), (batch, steps, shapes[2][2])), *present]
 
 
 def _added_of_mask(nodes: Nodes, mask: str, batch: int, keys: int, filtered: float) -> str:
@@ -133,6 +176,11 @@ def _added_of_mask(nodes: Nodes, mask: str, batch: int, keys: int, filtered: flo
     return nodes.op("Where", seen, nodes.constant(0.0), nodes.constant(filtered))
 
 
-def _refuse_past(*inputs: str) -> None:
+def _refuse_past(*names: str) -> None:
+    if any(names):
+        raise ValueError("it keeps what its steps computed, for which there is no rule")
+
+
+def _refuse_buffer(*inputs: str) -> None:
     if any(inputs):
-        raise ValueError("it reads what earlier steps computed, for which there is no rule")
+        raise ValueError("its earlier steps lie in a larger buffer, for which there is no rule")

@@ -162,15 +162,15 @@ def test_an_operator_of_onnx_runtime_is_lowered_to_others_that_compute_the_same(
 
 def test_every_rule_is_tried() -> None:
     of_decoders = {kind for kind, *_ in test_decoders.CASES.values()}
-    assert {kind for kind, *_ in CASES} == set(CONTRIB) - of_decoders
+    assert {kind for kind, *_ in CASES} | of_decoders >= set(CONTRIB)
 
 
 def test_what_has_no_rule_is_said_with_the_operator() -> None:
-    inputs = {**WEIGHTS, "mask": None, "past": floats(2, 2, 2, 3, 4)}
+    inputs = {**WEIGHTS, "mask": None, "past": floats(2, 2, 2, 3, 4), "added": None, "length": np.array([3], np.int32)}
     proto = graph("Attention", inputs, {"num_heads": 2}, 17)
     with pytest.raises(
         ModelError,
-        match=r"operator Attention 'y' \(opset 17, inputs: .*\) is not supported: it reads what earlier steps computed",
+        match=r"operator Attention 'y' \(opset 17, inputs: .*\) is not supported: its earlier steps lie in a larger",
     ):
         lower(proto)
 

@@ -63,6 +63,22 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
     "limited scores": ("GroupQueryAttention", attention(2, 9, 11), CAPPED),
     "two rows of two lengths": ("GroupQueryAttention", attention(1, 9, 10, rows=(9, 6)), TURNED),
     "heads that are rotated in part": ("GroupQueryAttention", attention(2, 9, 11, half=8), TURNED),
+    "attention with a past": (
+        "Attention",
+        {"x": floats(2, 3, 8), "w_q": floats(8, 24), "w_bias": floats(24), "mask": None, "past": floats(2, 2, 2, 5, 4)},
+        {"num_heads": 2, "unidirectional": 1},
+    ),
+    "attention of many heads with a past": (
+        "MultiHeadAttention",
+        {**{name: floats(2, 3, 8) for name in "qkv"}, "b": None, "mask": None, "added": None}
+        | {name: floats(2, 2, 5, 4) for name in ("past_key", "past_value")},
+        {"num_heads": 2},
+    ),
+    "attention that keeps its first steps": (
+        "MultiHeadAttention",
+        {name: floats(2, 3, 8) for name in "qkv"},
+        {"num_heads": 2},
+    ),
     "rotation": ("RotaryEmbedding", {"x": floats(1, 3, HEADS * SIZE), "places": PLACES, **ROTATED}, {}),
     "rotation from a place on": (
         "RotaryEmbedding",
@@ -79,7 +95,9 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
 def graph(kind: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any]) -> onnx.ModelProto:
     given = {name: value for name, value in inputs.items() if value is not None}
     names = [name if name in given else "" for name in inputs]
-    outputs = ["y", "keys", "values"] if kind == "GroupQueryAttention" else ["y"]
+    of_all = ["keys", "values"]
+    kept = {"Attention": ["present"], "GroupQueryAttention": of_all, "MultiHeadAttention": of_all}
+    outputs = ["y", *kept.get(kind, [])]
     domain = "" if kind == "SimplifiedLayerNormalization" else MS
     node = helper.make_node(kind, names, outputs, domain=domain, **attributes)
     infos = [
