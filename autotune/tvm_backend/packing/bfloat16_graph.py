@@ -20,10 +20,10 @@ from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import number
+from autotune.tvm_backend.packing.chunked_weights import by_channel
 from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result, Shape
 from autotune.tvm_backend.packing.inlining import Elementwise, KernelNode, Node, ProductNode, Same, inlined
 from autotune.tvm_backend.packing.packed_graph import PackedGraph
-from autotune.tvm_backend.packing.weights import by_channel
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
 ChunkLayout = Literal["image", "rows"]

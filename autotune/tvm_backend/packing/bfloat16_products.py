@@ -21,9 +21,9 @@ from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.chunked_product import Grouping
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, Bfloat16Graph
+from autotune.tvm_backend.packing.chunked_weights import by_group, filled, in_words, taps_in_words
 from autotune.tvm_backend.packing.encodings import Forms, Result, Shape
 from autotune.tvm_backend.packing.inlining import ProductNode
-from autotune.tvm_backend.packing.weights import by_group, filled, in_words, taps_in_words
 from autotune.tvm_backend.types import Call, Expr, TensorExpr, Var
 
 Array = npt.NDArray[Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, 
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.operators.recurrent.layer import GATES, Kind
-from autotune.tvm_backend.types import BlockBuilder, DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
+from autotune.tvm_backend.types import DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
 
 # Integers of 4 bits become bytes here. Kernels for matrices of few bits pack them again.
 _HALF_BYTES = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
@@ -124,6 +125,22 @@ CONVERTERS: Mapping[str, Converter] = {
     "QLinearMatMul": converters.qlinear_matmul,
 }
 
+# The same for forms that TVM's importer gets wrong or makes slow. They return None for others, which are left to it.
+_CORRECTED: Mapping[str, Callable[..., Expr | None]] = {
+    "Clip": corrected.clip,
+    "Concat": corrected.concat,
+    "ConstantOfShape": corrected.number,
+    "Gather": corrected.gather,
+    "Max": partial(corrected.pairwise, tvm.relax.op.maximum),
+    "Mean": corrected.mean,
+    "Min": partial(corrected.pairwise, tvm.relax.op.minimum),
+    "Pad": corrected.pad,
+    "RMSNormalization": corrected.rms_normalization,
+    "Resize": resampling.resize,
+    "Split": corrected.split,
+    "Sum": partial(corrected.pairwise, tvm.relax.op.add),
+}
+
 
 def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Mapping[str, str]) -> IRModule:
     """Import a graph.
@@ -185,8 +202,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 corrected.check_roi_align(attrs)
             if op_name == "Conv":
                 attrs = corrected.with_pads(inputs, attrs)
-            otherwise = _corrected(self.bb, op_name, inputs, attrs)
-            if otherwise is not None:
+            if op_name in _CORRECTED and (otherwise := _CORRECTED[op_name](self.bb, list(inputs), attrs)) is not None:
                 return otherwise
             if op_name not in CONVERTERS:
                 return super()._convert_operator(op_name, inputs, attrs, max(opset, _OPSETS.get(op_name, 0)))
@@ -196,31 +212,6 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         except Exception as error:  # whatever converters stumble over
             name = str(attrs.get("tvm_custom", {}).get("name", ""))
             raise OperatorRefused.of(_refusal(op_name, name, opset, inputs, error)) from error
-
-
-def _corrected(
-    builder: BlockBuilder, kind: str, inputs: Sequence[Expr | None], attrs: Mapping[str, Any]
-) -> Expr | None:
-    """Emit an operator in a form that TVM's importer gets wrong or makes slow; None for any other."""
-    if corrected.is_pairwise(kind, inputs):
-        return corrected.pairwise(builder, kind, list(inputs))
-    if corrected.has_known_rows(kind, inputs):
-        return corrected.gather(builder, list(inputs), attrs)
-    if corrected.is_bounded(kind, inputs):
-        return corrected.clip(builder, list(inputs))
-    if corrected.has_empty_part(kind, inputs):
-        return corrected.split(builder, list(inputs), attrs)
-    if corrected.joins_nothing(kind, inputs):
-        return corrected.concat(builder, list(inputs), attrs)
-    if corrected.is_of_whole_rows(kind, inputs, attrs):
-        return corrected.rms_normalization(builder, list(inputs), attrs)
-    if corrected.is_number(kind, inputs):
-        return corrected.number(attrs)
-    if corrected.has_known_pads(kind, inputs, attrs):
-        return corrected.pad(builder, list(inputs))
-    if kind == "Resize" and (asked := resampling.resize_of(inputs, attrs)) and not asked.is_of_tvm():
-        return resampling.resize(builder, inputs[0], asked)
-    return None
 
 
 def _refusal(kind: str, name: str, opset: int, inputs: Sequence[Expr | None], error: Exception) -> Refusal:

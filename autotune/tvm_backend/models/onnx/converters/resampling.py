@@ -89,7 +89,7 @@ class _Resize:
         )
 
 
-def resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _Resize | None:
+def _resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _Resize | None:
     """Return a Resize of known sizes; None if they are computed."""
     x, region, scales, sizes = [*inputs, None, None, None][:4]
     if x is None or is_tensor_constant(x) or not static_shape(x):
@@ -122,12 +122,16 @@ def resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _
     )
 
 
-def resize(builder: BlockBuilder, x: Expr, asked: _Resize) -> Expr:
-    """Emit a Resize, axis by axis.
+def resize(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr | None:
+    """Emit a Resize, axis by axis; None for one that TVM's importer takes, or whose sizes are computed.
 
     Raises:
         ValueError: Integers are interpolated.
     """
+    asked = _resize_of(inputs, attributes)
+    if asked is None or asked.is_of_tvm():
+        return None
+    x = inputs[0]
     if asked.mode != "nearest" and not float_dtype(x):
         raise ValueError(f"it interpolates {x.ty.dtype}, for which there is no rule")
     outside = np.zeros(1, bool)

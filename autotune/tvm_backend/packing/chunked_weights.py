@@ -1,4 +1,4 @@
-"""Weights of int8 and bfloat16, packed in the order in which products (VNNI, AMX and the like) read them.
+"""Constant weights of int8 and bfloat16, in the order in which products of chunks (VNNI, AMX and the like) read them.
 
 Those of float32 are packed in `operators/convolution.py`.
 """
