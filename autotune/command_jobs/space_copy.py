@@ -18,7 +18,6 @@ def write_snapshot(paths: JobPaths, definition: Definition, source: Path) -> tup
     """Write a space into the folder of a job, so that only its owner can change it.
 
     Args:
-        definition: The space.
         source: The folder that the user's files are copied from.
 
     Returns:

@@ -27,9 +27,6 @@ _ROWS = 4096
 def check_disk(folder: Path) -> str:
     """Kill a process that writes below a folder, and look at what is left. It takes about a second.
 
-    Args:
-        folder: A folder on the disk.
-
     Returns:
         A line that says what was found.
 

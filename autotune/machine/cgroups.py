@@ -36,7 +36,6 @@ class CgroupMount:
     """A mounted hierarchy of control groups.
 
     Attributes:
-        top: The group that is mounted.
         point: Where it is mounted.
         controllers: Its controllers; empty for version 2.
     """

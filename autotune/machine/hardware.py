@@ -45,7 +45,6 @@ def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[LogicalCpu, .
     If it says nothing, each CPU has its own core and all cores are of the same kind.
 
     Args:
-        numbers: The CPUs.
         root: The root of the file system; tests give another one.
 
     Returns:
@@ -72,7 +71,6 @@ def set_aside(cpus: Sequence[LogicalCpu], count: int) -> tuple[tuple[int, ...], 
     possible either, they are the last CPUs, and may share a core with other stages.
 
     Args:
-        cpus: The CPUs to choose from.
         count: How many to choose.
 
     Returns:

@@ -149,7 +149,6 @@ def lease_one(folder: Path, names: Iterable[str]) -> Lease:
 
     Args:
         folder: The lock folder of this machine.
-        names: The resources.
 
     Returns:
         The lease, which ends with its `with` block.

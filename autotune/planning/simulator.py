@@ -299,7 +299,6 @@ class SharedCapacity:
         Args:
             now: The simulated time.
             number: A number that grows with every call. It orders stages that end at once.
-            id: The stage.
             seconds: How long it takes at full speed.
             demand: How much of the capacity it uses at full speed.
         """

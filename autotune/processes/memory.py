@@ -65,7 +65,6 @@ def limit_process(pid: int, share: float) -> int:
     A process that has ended is ignored.
 
     Args:
-        pid: The process.
         share: The fraction of this machine's memory that it may use.
 
     Returns:

@@ -86,7 +86,6 @@ def publish_json(path: Path, kind: str, version: int, payload: Mapping[str, Any]
     Args:
         path: The file to write or replace.
         kind: The name of the format.
-        version: The version of the format.
         payload: The rest of the content.
 
     Raises:
@@ -137,7 +136,6 @@ def publish_folder(temporary: Path, final: Path) -> None:
     """Rename a folder to its final name, with everything in it durable.
 
     Args:
-        temporary: The folder.
         final: Its new path, in the same parent folder.
 
     Raises:
@@ -176,7 +174,6 @@ def make_folders(path: Path, mode: int = 0o777) -> None:
     A power cut could otherwise remove a new folder together with the synced files in it.
 
     Args:
-        path: The folder.
         mode: Its permissions. Parents get the usual ones.
 
     Raises:

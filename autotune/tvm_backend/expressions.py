@@ -123,7 +123,6 @@ def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str
     """Return whether a value is a floating-point convolution with constant weights and static shapes.
 
     Args:
-        operator: The convolution that it has to be.
         image: The axes of its layouts that follow batch and channels: NCHW, with weights in OIHW.
         channels: The axes of the layout of its weights before those.
     """

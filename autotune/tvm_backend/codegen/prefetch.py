@@ -45,7 +45,6 @@ def prefetch_weights(function: PrimFunc, instruction: str) -> PrimFunc:
     """Insert prefetches into a lowered program: its buffers are flat, and its innermost loops are vectors.
 
     Args:
-        function: The program.
         instruction: In assembly, what fetches the line of `$0`.
     """
     body, _ = _Prefetcher().visit(function.body)
@@ -65,7 +64,6 @@ class _Stream:
     """Vectors of weights, each of which is multiplied by a single element.
 
     Attributes:
-        buffer: The weights.
         starts: Where each vector begins.
         lanes: How many elements it has.
         inner: The loops around the vectors that the walk has left, from outside in.

@@ -37,7 +37,6 @@ class _Part:
     """What an iteration of a parallel loop writes of an image (N, H, W, C, 16).
 
     Attributes:
-        loop: The loop.
         begins: Where the part begins along each axis but the lanes, in terms of the loop's variable.
         extents: How much of each of these axes it has.
     """
@@ -52,7 +51,6 @@ def with_table(product: PrimFunc, instructions: ByteTable) -> PrimFunc | None:
 
     Args:
         product: The program, whose last parameter is its result.
-        instructions: Those that look bytes up.
 
     Returns:
         The program, with the table (256,) as a parameter before the result.

@@ -41,7 +41,6 @@ def plan_of_job(paths: JobPaths, spec: JobSpec, entry: str) -> Plan:
     """Return the plan that the model of a job is compiled by, with the best times of its tasks so far.
 
     Args:
-        paths: The job.
         spec: What was submitted.
         entry: The name of its set of shapes; empty where there is one.
 
@@ -67,7 +66,6 @@ def plan_of(
 
     Args:
         prepared: What `prepare` returned.
-        target: Its target.
         tasks: The name of each task, by its hash.
         times: The best time of each task so far, by its name, in microseconds.
         model: The model, as users know it.

@@ -46,8 +46,6 @@ def verification_inputs(
     """Choose the inputs for the model of a job.
 
     Args:
-        model: The model as submitted.
-        inputs: The inputs of the model.
         file: An NPZ file with the inputs; None for random ones.
         seed: The seed of random inputs.
 

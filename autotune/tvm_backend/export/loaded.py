@@ -37,7 +37,6 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0, *, check_we
     A library has a thread pool of its own, which is started by its first call.
 
     Args:
-        library: The library.
         report: The content of the `report.json` beside it.
         threads: How many threads to use; 0 for what TVM_NUM_THREADS says, and without it for what the report says.
         check_weights: Whether to read the mapped weights now, and to check them too.
@@ -257,7 +256,6 @@ def check_index(name: str, array: Array, rows: int) -> None:
     The C++ programs have the same check.
 
     Args:
-        name: The name of the input.
         array: The input, a NumPy array. Of other numbers than integers the model takes the whole part.
         rows: How many rows the table has.
 

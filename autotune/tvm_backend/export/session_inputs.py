@@ -51,7 +51,6 @@ def described_outputs(proto: ModelProto, shape_of: Callable[[int], Shape]) -> li
     """Return the outputs of a model; None if one is of a kind that only ONNX Runtime describes.
 
     Args:
-        proto: The model.
         shape_of: Returns the shape of an output that ONNX Runtime infers, where the file says less.
     """
     items = list(proto.graph.output)

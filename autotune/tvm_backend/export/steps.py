@@ -153,7 +153,6 @@ class _Export:
     """What the steps share.
 
     Attributes:
-        job: The job.
         leases: Wait for what a step may use.
         read: Reads the model, once.
         ready: The note of the library that the queue has compiled, if there is one.

@@ -269,7 +269,6 @@ def _check_convolutions(plan: Plan, key: str, chosen: Mapping[str, str]) -> None
     """Check that what a plan says of convolutions was said of some.
 
     Args:
-        plan: The plan.
         key: The key of a block.
         chosen: What was chosen for it, by the name of the convolution.
     """
@@ -284,7 +283,6 @@ def limit_threads(mod: IRModule, plan: Plan, most: int) -> IRModule:
 
     Args:
         mod: A module after FuseTIR, with the attribute of `fuse`.
-        plan: The plan.
         most: How many threads a model runs on; 0 for a device that is no CPU.
 
     Raises:

@@ -51,7 +51,6 @@ class _Joint:
         product: The variable of the product's result.
         flat: The variable of that result as the table reads it, in another shape.
         table: The variable of what was looked up.
-        numbers: The table.
     """
 
     product: Var

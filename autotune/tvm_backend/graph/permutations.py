@@ -30,7 +30,6 @@ def sink_permutations(mod: IRModule, *, ties: bool = True) -> IRModule:
     """Rewrite `main` so that elementwise operators work on tensors as they were before a permutation.
 
     Args:
-        mod: The module.
         ties: Whether an operator does so of whose operands no more are permuted than others would have to be.
     """
     return rewrite_and_clean(mod, lambda module: _Sinker(module, ties))

@@ -16,10 +16,6 @@ from autotune.tvm_backend.types import BindingBlock, Expr, Function, IRModule, P
 def rewrite(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> IRModule:
     """Rebuild the `main` function of a module.
 
-    Args:
-        mod: The module.
-        make: Makes the rewriter for the module.
-
     Returns:
         The rewritten module, or `mod` itself if it has no `main` or `main` has branches.
     """
@@ -75,7 +71,6 @@ class Rewriter:
 
         Args:
             var: The bound variable.
-            value: Its value.
         """
         raise NotImplementedError
 

@@ -71,7 +71,6 @@ class _RowKernel:
     """The kernel of an operator on rows.
 
     Attributes:
-        name: Of the kernel.
         operands: What it reads: the rows, and vectors.
         reads: In which shape it reads the rows.
         writes: In which shape it writes its result.
@@ -196,8 +195,6 @@ class _Replacer(PlainRewriter):
         """Call a kernel in place of a value.
 
         Args:
-            kernel: The kernel.
-            program: Its program.
             result: The shape and the element type of what it writes.
             value: What it stands for, whose elements are those in another shape.
             name: A variable that has the name of the operator.

@@ -132,7 +132,6 @@ class _Graph:
     """The bindings of `main` as steps.
 
     Attributes:
-        main: The function.
         seen: The same with reshapes that need no kernel.
         after: For each binding those that come before it.
         kernels: The numbers of the bindings that call tensor programs.

@@ -80,7 +80,6 @@ def _reads(value: Expr, steps: Steps) -> Iterator[tuple[Var, Steps]]:
     """Yield the variables that a value is computed from, each with the steps at which it is read.
 
     Args:
-        value: The value.
         steps: Those of the value itself.
     """
     if plain_convolution(value) and isinstance(value.args[0], relax.Var):

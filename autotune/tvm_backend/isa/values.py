@@ -272,7 +272,6 @@ class InstructionSet:
         registers: The vector registers; None for those of another set.
         dots: For products.
         depthwise: For depthwise convolutions of integers.
-        byte_table: For tables of bytes.
         functions: Code that its instructions need.
         tiles: Kinds of kernels for tiles.
         permission: What a process must ask the system for.

@@ -112,7 +112,6 @@ def _hints(
     Args:
         words: The names of the operators.
         inputs: The names of the inputs by their values.
-        steps: The operators.
         lookups: Where tables are read.
         outputs: The values that are the outputs.
     """

@@ -55,7 +55,6 @@ class Bfloat16Graph(PackedGraph):
         """Compute a result in bfloat16 when it is needed.
 
         Args:
-            result: The result.
             node: What computes it.
             is_image: Whether its second axis has the channels, and not its last.
         """

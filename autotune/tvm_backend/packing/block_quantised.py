@@ -125,7 +125,6 @@ def packed_rows(matrix: BlockMatrix, *, in_bytes: bool) -> PackedRows:
     multiplied there has to be zero.
 
     Args:
-        matrix: The matrix.
         in_bytes: Whether it is multiplied by activations in bytes.
     """
     values = matrix.in_blocks()

@@ -102,7 +102,6 @@ def by_group(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array,
 
     Args:
         weight: (O, I, KH, KW), with I the channels of a group.
-        outer: Outputs of a group.
         lanes: Channels in a chunk of the input.
         chunks: Chunks of the input.
     """

@@ -152,8 +152,6 @@ def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLa
     """Return the layer whose scaled sums a value is; None if it is something else.
 
     Args:
-        graph: The graph.
-        value: The value.
         others: The layers so far, whose bias a value may add.
     """
     layer = linear_layer(graph, value)

@@ -47,7 +47,6 @@ class GpuLimits:
     """A GPU, and what a block may have on it.
 
     Attributes:
-        max_threads: Of a block.
         max_shared, max_shared_default: Bytes of shared memory of a block, and of one that declares none.
     """
 
@@ -70,7 +69,6 @@ class Occupancy:
 
     Attributes:
         blocks: Of the whole kernel.
-        threads: Of a block.
         registers: Of a thread, roughly.
         step: Bytes of the inputs that a block copies to shared memory for a step.
         shared: Bytes of shared memory of a block: those of all steps that are copied ahead.
@@ -111,7 +109,6 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
 
     Args:
         nests: Loop nests of the structure `STRUCTURE`.
-        limits: The GPU.
     """
     chip = limits.chip
     occupancy = Occupancy.of(nests, limits)

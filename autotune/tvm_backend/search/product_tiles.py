@@ -41,7 +41,6 @@ class _Product:
     """A sketch that tiles the product.
 
     Attributes:
-        index: Of the sketch.
         places: The knobs of its sampling instructions.
         sketch: What these decide.
         einsum: The block.

@@ -27,7 +27,6 @@ def schedule_squares(schedule: Schedule, item: ProgramBlock, parallel_from: int)
 
     Args:
         schedule: The schedule, of a program with this block only.
-        item: The block.
         parallel_from: How many elements are worth several threads.
     """
     square = _square(item)

@@ -34,7 +34,6 @@ class BoardComparison:
     """The libraries of a model on a board.
 
     Attributes:
-        board: The settings of the boards.
         libraries: The files by name.
         function: The function that is run.
         arrays: Its inputs.

@@ -119,7 +119,6 @@ def fastest_trials(
 
     Args:
         workspace: Where the tuning logs are.
-        spec: The job.
         most: How many trials to return of each task at most.
         applies: Whether a trial makes a schedule of the task with this hash. The next best takes the place of one that
             does not.
@@ -167,7 +166,6 @@ def contenders(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> dict[st
     largest: building one takes as long for a task that matters little.
 
     Args:
-        spec: The job.
         fastest: What `fastest_trials` returned.
     """
     shares = dict.fromkeys(fastest, 0.0)
@@ -203,7 +201,6 @@ def build(
     Args:
         items: The candidates, each with the hash of its task.
         program: Returns the tensor program of a task.
-        target: The target.
         folder: Where the libraries go.
         children: How many processes build at the same time; 0 to build them in this one.
 

@@ -40,7 +40,6 @@ class PlacedTensor:
     Attributes:
         name: Its name in the C++ program.
         dtype: The type of its elements.
-        shape: Its shape.
         offset: Where it is, in bytes from the start of the arena or of the weights; 0 for a view.
         viewed: The name of the tensor whose elements it shows in another shape; empty if it has elements of its own.
     """

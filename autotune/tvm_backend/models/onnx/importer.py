@@ -146,7 +146,6 @@ def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Map
     """Import a graph.
 
     Args:
-        proto: The model.
         shapes: Of its inputs by name.
         dtypes: Of its inputs by name.
 

@@ -60,7 +60,6 @@ def quantise(
 
     Args:
         path: The file that it is from, for errors.
-        proto: The model.
         calibration: A file of NumPy with an array for each input. Its first axis counts samples, or the rows of the
             batches that the model takes. It may have the right answers, too: an array `labels`, of indices.
         max_drop: By which part the answers on the calibration data may become worse; None for any.

@@ -27,9 +27,6 @@ def with_open_state(flatbuffer: Flatbuffer) -> tuple[Flatbuffer, tuple[KeptValue
 
     LiteRT runs both a few times: the model as submitted, and the new one with its outputs handed back in.
 
-    Args:
-        flatbuffer: The model.
-
     Returns:
         The new model, and what is kept; the model itself if it keeps nothing.
 

@@ -18,13 +18,8 @@ class Vector:
     """A vector of hidden units of one sequence, within a vectorised loop: the sums of its gates can be read and set.
 
     Attributes:
-        layer: The layer.
-        states: Its states.
         place: Where it is.
-        unit: The hidden unit.
-        sums: The buffer of sums.
         indices: Where the sum of each gate is.
-        inputs: Returns the input of a gate.
     """
 
     layer: RecurrentLayer

@@ -27,7 +27,6 @@ class _Axis:
     """How one axis is resized.
 
     Attributes:
-        place: Which axis it is.
         size: Its elements before.
         resized: Those afterwards.
         scale: The ratio as the file states it, of which `resized` may be a rounded one.

@@ -116,7 +116,6 @@ def with_pads(inputs: Sequence[Expr], attributes: Attributes) -> dict[str, Any]:
     TVM's importer pads the input in an operator of its own. It copies the tensor, and no layout passes through it.
 
     Args:
-        inputs: Of the convolution.
         attributes: As the file has them; texts are bytes.
     """
     data, weights = (static_shape(item)[2:] for item in inputs[:2])

@@ -170,7 +170,6 @@ def is_unsupported_power(node: NodeProto, values: Mapping[str, Value]) -> bool:
     """Whether an operator is a power that TVM does not compute: of integers, or of a base and an exponent of two types.
 
     Args:
-        node: The operator.
         values: What is known about the values of the graph.
     """
     types = {values[name].dtype for name in node.input if name in values}
