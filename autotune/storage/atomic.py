@@ -57,7 +57,7 @@ def publish_bytes(path: Path, data: bytes) -> None:
     temporary = path.with_name(temporary_name())
     try:
         try:
-            _write_new(temporary, data)
+            write_new(temporary, data)
             _replace(temporary, path)
         except BaseException:
             with suppress(OSError):
@@ -264,7 +264,12 @@ def sync_folder(folder: Path) -> None:
     _sync(folder)
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that is not there yet, and make its bytes durable.
+
+    Raises:
+        OSError: It is there, or cannot be written.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.errors import DiskProblem, MachineProblem, disk_problem
 from autotune.ownership import is_trusted_owner, opening, owner_name
-from autotune.storage.atomic import make_folders, temporary_name, write_all
+from autotune.storage.atomic import make_folders, temporary_name, write_new
 from autotune.storage.trees import discard_tree
 
 _PROBE_BYTES = 1 << 20
@@ -29,7 +29,7 @@ def check_room(*folders: Path) -> None:
         probe = folder / temporary_name()
         try:
             try:
-                _write(probe)
+                write_new(probe, os.urandom(_PROBE_BYTES))  # random, so that no file system can compress it
             finally:
                 probe.unlink(missing_ok=True)
         except OSError as error:
@@ -90,15 +90,6 @@ def temporary_folder() -> Path:
         ) from error
     check_executable(folder)
     return folder
-
-
-def _write(probe: Path) -> None:
-    descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(descriptor, os.urandom(_PROBE_BYTES))  # random, so that no file system can compress it
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def disk_trouble(folder: Path) -> str:

@@ -31,7 +31,6 @@ from autotune.tvm_backend.types import (
     Loop,
     LoopRV,
     PlainTrace,
-    Postprocessor,
     PrimExpr,
     Target,
     Trace,
@@ -117,7 +116,7 @@ def _postprocessed(trace: Trace, program: IRModule, target: Target, *, vectorize
     if not vectorize:
         schedule.unannotate(_root(schedule), "meta_schedule.vectorize")
     schedule.enter_postproc()
-    for step in _steps(program, target):
+    for step in tune_context(program, target).space_generator.postprocs:  # as the candidates of a round have
         if not step.apply(schedule):
             return None
         if isinstance(step, meta_schedule.postproc.RewriteParallelVectorizeUnroll):
@@ -126,11 +125,6 @@ def _postprocessed(trace: Trace, program: IRModule, target: Target, *, vectorize
 
 
 @lru_cache(maxsize=1)
-def _steps(program: IRModule, target: Target) -> list[Postprocessor]:
-    """Return MetaSchedule's postprocessors for a program, as the candidates of a round have the same."""
-    return list(tune_context(program, target).space_generator.postprocs)
-
-
 def _split(schedule: Schedule, lanes: int) -> Schedule:
     """Return a schedule in which every vector loop over rows of half a vector or more is a loop over vectors."""
     for block in list(_blocks(schedule, _root(schedule))):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import (
+    bindings_of,
     float_dtype,
     is_tensor_constant,
     op_name,
@@ -176,6 +177,6 @@ def _as_constant(value: Array, like: Expr) -> Expr:
 
 
 def _count_uses(function: Function) -> Counter[Var]:
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    bindings = bindings_of(function)
     expressions = [*(binding.value for binding in bindings), function.body.body]
     return Counter(var for expr in expressions for var in variables(expr))

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of, variables
+from autotune.tvm_backend.expressions import (
+    bindings_of,
+    is_tensor_constant,
+    op_name,
+    static_shape,
+    values_of,
+    variables,
+)
 from autotune.tvm_backend.graph.reshape import ELEMENTWISE
 from autotune.tvm_backend.graph.rewrite import Rewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule, Var
@@ -128,7 +135,7 @@ class _Sinker(Rewriter):
     def _all_above_inverse(self, axes: Axes) -> set[Var]:
         """The variables below which a permutation meets its inverse, whichever of them it permutes."""
         above: set[Var] = set()
-        bindings = [item for block in self.function.body.blocks for item in block.bindings]
+        bindings = bindings_of(self.function)
         for item in reversed(bindings):
             if self._ends(item.value, axes) or (item.var in above and _sinks(item.value, axes)):
                 above.update(variables(item.value))

@@ -42,6 +42,14 @@ def with_blocks(function: Function, blocks: Sequence[BindingBlock]) -> Function:
     return relax.Function(list(function.params), body, function.ret_ty, bool(function.is_pure), function.attrs)
 
 
+def with_functions(mod: IRModule, change: Callable[[Function], Function]) -> IRModule:
+    """Return a module with each of its functions changed, but for tensor programs."""
+    functions = {
+        name: change(item) if isinstance(item, relax.Function) else item for name, item in mod.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
 def with_main(mod: IRModule, main: Function) -> IRModule:
     """Return a module with another `main`."""
     functions = {**dict(mod.functions.items()), mod.get_global_var("main"): main}

@@ -140,7 +140,13 @@ class _Replacer(PlainRewriter):
         shape = _rows(call)
         if shape is None or int(call.attrs.axis) not in (-1, len(shape) - 1):
             return None
-        return _RowKernel("softmax_rows", (call.args[0],), shape, shape, partial(_softmax_program, shape))
+        return _RowKernel(
+            "softmax_rows",
+            (call.args[0],),
+            shape,
+            shape,
+            lambda dtype: softmax(shape, lanes_of(shape[-1]), write=_WRITE[dtype]),
+        )
 
     def _layer_norm(self, value: Expr) -> _RowKernel | None:
         normalised = (
@@ -150,8 +156,14 @@ class _Replacer(PlainRewriter):
             return None
         *operands, epsilon = normalised
         shape = static_shape(value)
-        program = partial(_layer_norm_program, shape, epsilon)
-        return _RowKernel("layer_norm_rows", tuple(operands), shape, shape, program)
+        lanes = lanes_of(shape[-1])
+        return _RowKernel(
+            "layer_norm_rows",
+            tuple(operands),
+            shape,
+            shape,
+            lambda dtype: layer_norm(shape, lanes, epsilon, write=_WRITE[dtype]),
+        )
 
     def _permutation(self, call: Call) -> _RowKernel | None:
         heads = _heads(call)
@@ -206,14 +218,6 @@ class _Replacer(PlainRewriter):
         call = relax.call_tir(function, [rows, *vectors], out_ty=relax.TensorType(*result))
         shape = static_shape(value)
         return call if result[0] == shape else relax.op.reshape(self.builder.emit(call, name.name), shape)
-
-
-def _softmax_program(shape: tuple[int, ...], dtype: str) -> PrimFunc:
-    return softmax(shape, lanes_of(shape[-1]), write=_WRITE[dtype])
-
-
-def _layer_norm_program(shape: tuple[int, ...], epsilon: float, dtype: str) -> PrimFunc:
-    return layer_norm(shape, lanes_of(shape[-1]), epsilon, write=_WRITE[dtype])
 
 
 def _heads(value: Expr) -> Heads | None:

@@ -136,16 +136,14 @@ def fastest_trials(
         needed = 1 if disturbed_only and not any(entry.disturbed for entry in near) else most
         chosen: list[Trial] = []
         for entry in by_time(entries):
-            if len(chosen) == needed or (chosen and (entry.median_us or 0.0) > _slowest_us(chosen[0])):
+            if len(chosen) == needed or (
+                chosen and (entry.median_us or 0.0) > MAX_SLOWDOWN * (chosen[0].median_us or 0.0)
+            ):
                 break
             chosen += [trial for trial in log.trials_of([entry]) if applies(task.hash, trial)]
         if chosen:
             fastest[task.hash] = chosen
     return fastest
-
-
-def _slowest_us(best: Trial) -> float:
-    return (best.median_us or 0.0) * MAX_SLOWDOWN
 
 
 def claims(workspace: Workspace, spec: JobSpec) -> dict[str, int]:

@@ -49,18 +49,15 @@ def convert(fixed: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
     newer = _newer(fixed, inputs)
     if opset_of(newer) < _WANTED:
         return fixed
-    resized = [node for node in newer.graph.node if node.op_type == "Resize" and _has_sizes(node.input)]
-    for node in resized:
+    for node in newer.graph.node:
+        if node.op_type != "Resize" or len(node.input) <= _SIZES or not node.input[_SIZES]:
+            continue
         node.input[2] = ""
         if not any(
             item.name == "coordinate_transformation_mode" and item.s == b"tf_crop_and_resize" for item in node.attribute
         ):
             node.input[1] = ""
     return newer
-
-
-def _has_sizes(names: Sequence[str]) -> bool:
-    return len(names) > _SIZES and bool(names[_SIZES])
 
 
 def _newer(fixed: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
