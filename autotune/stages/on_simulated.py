@@ -95,7 +95,7 @@ class SimulatedBench(Bench):
         return build
 
     def open(self, truth: Reference | None) -> OpenDevice:
-        _sleep(self.settings.open_s)
+        _open_once(self.settings.open_s)
         return _OpenSimulated(self)
 
     def compile_model(self, library: Path) -> None:
@@ -164,6 +164,11 @@ class SimulatedBench(Bench):
 
 
 @cache
+def _open_once(seconds: float) -> None:
+    """Take as long as it takes to open the device in a process."""
+    _sleep(seconds)
+
+
 class _OpenSimulated:
     """A simulated device that a process has opened."""
 

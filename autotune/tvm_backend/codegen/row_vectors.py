@@ -31,6 +31,7 @@ from autotune.tvm_backend.types import (
     Loop,
     LoopRV,
     PlainTrace,
+    Postprocessor,
     PrimExpr,
     Target,
     Trace,
@@ -116,7 +117,7 @@ def _postprocessed(trace: Trace, program: IRModule, target: Target, *, vectorize
     if not vectorize:
         schedule.unannotate(_root(schedule), "meta_schedule.vectorize")
     schedule.enter_postproc()
-    for step in tune_context(program, target).space_generator.postprocs:  # as the candidates of a round have
+    for step in _steps(program, target):
         if not step.apply(schedule):
             return None
         if isinstance(step, meta_schedule.postproc.RewriteParallelVectorizeUnroll):
@@ -125,6 +126,11 @@ def _postprocessed(trace: Trace, program: IRModule, target: Target, *, vectorize
 
 
 @lru_cache(maxsize=1)
+def _steps(program: IRModule, target: Target) -> list[Postprocessor]:
+    """Return MetaSchedule's postprocessors for a program, as the candidates of a round have the same."""
+    return list(tune_context(program, target).space_generator.postprocs)
+
+
 def _split(schedule: Schedule, lanes: int) -> Schedule:
     """Return a schedule in which every vector loop over rows of half a vector or more is a loop over vectors."""
     for block in list(_blocks(schedule, _root(schedule))):
