@@ -13,7 +13,7 @@ from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
-from autotune.processes.isolate import isolated
+from autotune.processes.isolate import isolated_call
 from autotune.storage.room import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.host_tensors import tensors_of
@@ -80,9 +80,7 @@ class BoardComparison:
     def _session(self, name: str, library: Path, timings: int, outputs: Path | None) -> list[float]:
         lent = boards.request(self.board)
         try:
-            ((_, outcome),) = isolated(
-                [library], lambda: lambda file: self._time(lent, file, timings, outputs), limit_s=_LIMIT_S
-            )
+            outcome = isolated_call(lambda: self._time(lent, library, timings, outputs), limit_s=_LIMIT_S)
         except WorkerError as error:
             raise BoardProblem(f"the board at {lent} cannot be used: {error}") from error
         if outcome.kind != "ok":
