@@ -65,9 +65,6 @@ def private_reason(folder: Path, root: Path = ROOT) -> str:
 
     A folder is private if it is somewhere else for the first process of the machine. It is also private if this process
     is in a container and the folder is not mounted from outside.
-
-    Args:
-        root: The root of the file system; tests give another one.
     """
     path = os.path.realpath(folder)
     own = _covering(_mounts(root / "proc/self/mountinfo"), path)
@@ -266,7 +263,6 @@ def holders(paths: Iterable[Path], root: Path = ROOT) -> list[Holder]:
 
     Args:
         paths: The files of the locks.
-        root: The root of the file system; tests give another one.
     """
     pids = _pids(root)
     holding = sorted({pids[key] for path in paths if (key := _key(path)) in pids})

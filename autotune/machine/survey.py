@@ -36,7 +36,6 @@ class Survey:
         measured: The CPUs of measurements. They are the shared ones if measurements have no CPUs of their own.
         lock_folder: The folder of the locks that all processes of this machine must see.
         allowed: The CPUs that this process may run on.
-        root: The root of the file system; tests give another one.
     """
 
     shared: tuple[int, ...]
