@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-ROOT = Path("/")
+ROOT = Path("/")  # of the file system; tests give functions another one as `root`
 _UNLIMITED = 1 << 60  # version 1 writes the largest number of pages for "no limit"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 

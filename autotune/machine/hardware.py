@@ -11,9 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from autotune.errors import MachineProblem
-from autotune.machine.cgroups import cpu_quota
+from autotune.machine.cgroups import ROOT, cpu_quota
 
-ROOT = Path("/")  # of the file system; tests give functions another one as `root`
 _EFFICIENT = 0.8  # of the capacity or clock of the fastest core; cores of the same kind differ by less than 10%
 _ROUNDING = 0.01  # a quota of 1.999 CPUs counts as 2 CPUs
 _TESTED = ("Linux", "x86_64")

@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import Busy, DiskProblem, one_line
-from autotune.machine.cgroups import unescaped
+from autotune.machine.cgroups import ROOT, unescaped
 from autotune.ownership import owner_name
 from autotune.storage import locks
 from autotune.storage.locks import Lease
 
-ROOT = Path("/")
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in proc_ns.h of the kernel: the namespace of the machine itself
 _IN_MEMORY = ("tmpfs", "ramfs")
 _POLL_S = 0.05

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from autotune.machine.hardware import ROOT
+from autotune.machine.cgroups import ROOT
 from autotune.tvm_backend.isa.aarch64 import ARCHITECTURE as AARCH64
 from autotune.tvm_backend.isa.aarch64 import NEON
 from autotune.tvm_backend.isa.amx import AMX
