@@ -16,7 +16,7 @@ from autotune.errors import AutotuneError, DiskProblem
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.record_log import RecordLog
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 
 _WRITING_S = 0.3
 _START_LIMIT_S = 20.0

@@ -16,7 +16,7 @@ from autotune.ownership import intruder
 from autotune.storage import formats
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import registry_folder
-from autotune.storage.room import private_folder
+from autotune.storage.private_folders import private_folder
 
 _NAME_DIGITS = 16
 

@@ -19,7 +19,7 @@ from autotune.errors import BoardProblem, MachineProblem, WorkerError, disk_prob
 from autotune.machine.boards import Lent
 from autotune.processes.children import ItemResult
 from autotune.processes.isolate import isolated_call
-from autotune.storage.room import scratch_folder, temporary_folder
+from autotune.storage.scratch import scratch_folder, temporary_folder
 from autotune.tvm_backend.kernels.build_kernel import linking
 from autotune.tvm_backend.kernels.time_on_board import close_session, open_session
 from autotune.tvm_backend.types import Device, IRModule, RuntimeModule

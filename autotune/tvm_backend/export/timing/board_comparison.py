@@ -14,7 +14,7 @@ from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
 from autotune.processes.isolate import isolated_call
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.host_tensors import tensors_of
 from autotune.tvm_backend.export.timing import timed_process

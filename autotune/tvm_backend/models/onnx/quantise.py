@@ -30,7 +30,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from autotune.errors import ModelError, first_line
 from autotune.processes.keeper import CommandLimits, Keeper
 from autotune.storage.quantisation import Quantisation
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.models.arrays_file import ArraysFile, opened
 from autotune.tvm_backend.models.onnx.mixed import Arrays, MixedGraph, mixed, name_nodes
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
