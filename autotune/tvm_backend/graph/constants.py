@@ -138,8 +138,7 @@ def drop_empty_parts(mod: IRModule) -> IRModule:
     Args:
         mod: A module as it was imported.
     """
-    bindings = bindings_of(mod["main"])
-    if not any(len(_parts(binding.value)) != len(_kept(binding.value)) for binding in bindings):
+    if all(len(_parts(binding.value)) == len(_kept(binding.value)) for binding in bindings_of(mod["main"])):
         return mod
     return rewrite_and_clean(mod, _Dropper)
 

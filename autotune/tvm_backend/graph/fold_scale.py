@@ -177,6 +177,5 @@ def _as_constant(value: Array, like: Expr) -> Expr:
 
 
 def _count_uses(function: Function) -> Counter[Var]:
-    bindings = bindings_of(function)
-    expressions = [*(binding.value for binding in bindings), function.body.body]
+    expressions = [*(binding.value for binding in bindings_of(function)), function.body.body]
     return Counter(var for expr in expressions for var in variables(expr))

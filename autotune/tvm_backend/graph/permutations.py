@@ -135,8 +135,7 @@ class _Sinker(Rewriter):
     def _all_above_inverse(self, axes: Axes) -> set[Var]:
         """The variables below which a permutation meets its inverse, whichever of them it permutes."""
         above: set[Var] = set()
-        bindings = bindings_of(self.function)
-        for item in reversed(bindings):
+        for item in reversed(bindings_of(self.function)):
             if self._ends(item.value, axes) or (item.var in above and _sinks(item.value, axes)):
                 above.update(variables(item.value))
         return above

@@ -27,7 +27,7 @@ from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
-from autotune.tvm_backend.operators.recurrent.layer import GATES, Kind
+from autotune.tvm_backend.operators.recurrent.layer import GATES
 from autotune.tvm_backend.types import DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
 
 # Integers of 4 bits become bytes here. Kernels for matrices of few bits pack them again.
@@ -95,12 +95,8 @@ _OPSETS = {"ScatterND": 18}  # which ONNX Runtime takes the reductions of in old
 Converter = Callable[..., Expr]
 
 
-def _recurrent(kind: Kind) -> Converter:
-    return lambda builder, inputs, attributes: recurrent(builder, kind, inputs, attributes)
-
-
 CONVERTERS: Mapping[str, Converter] = {
-    **{kind: _recurrent(kind) for kind in GATES},
+    **{kind: partial(recurrent, kind) for kind in GATES},
     "DynamicQuantizeLSTM": dynamic_lstm,
     "ConvInteger": converters.conv_integer,
     "DequantizeLinear": converters.dequantize_linear,

@@ -27,12 +27,12 @@ Array = npt.NDArray[Any]
 _SIGN = 128  # what a byte without a sign is more than one with it
 
 
-def recurrent(builder: BlockBuilder, kind: Kind, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> Expr:
+def recurrent(kind: Kind, builder: BlockBuilder, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> Expr:
     """Emit an LSTM, GRU or RNN.
 
     Args:
-        builder: What bindings are added to.
         kind: The operator.
+        builder: What bindings are added to.
         inputs: X, W, R, B, sequence_lens, initial_h, initial_c, P; None or left out where it has none.
         attributes: Those of the operator; texts are bytes.
 
