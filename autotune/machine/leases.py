@@ -36,19 +36,12 @@ _COMMAND_LENGTH = 80
 
 @dataclass(frozen=True)
 class _Mount:
-    """A mounted file system: one line of `mountinfo`.
+    """A mounted file system: one line of `mountinfo`."""
 
-    Attributes:
-        device: The device number, such as `8:1`.
-        top: Which folder of the file system is mounted.
-        point: Where it is mounted.
-        kind: The type of the file system.
-    """
-
-    device: str
-    top: str
-    point: str
-    kind: str
+    device: str  # the device number, such as `8:1`
+    top: str  # which folder of the file system is mounted
+    point: str  # where it is mounted
+    kind: str  # the type of the file system
 
     def place(self, folder: str) -> tuple[str, str]:
         """Return the device and the path on it of a folder below the mount point.

@@ -203,23 +203,15 @@ def _lacking(kind: str, *, nodes: bool = False) -> Reason:
 
 @dataclass(frozen=True)
 class _SecondsLeft:
-    """What a job still needs, in seconds.
-
-    Attributes:
-        turn: Its place in the order of jobs.
-        cpu_s: CPU time.
-        device_s: Time on its device.
-        serial_s: The sum of its stages, one after another.
-        chain_s: Its longest chain of stages.
-    """
+    """What a job still needs, in seconds."""
 
     job: int
     device: str
-    turn: tuple[float, int]
-    cpu_s: float
-    device_s: float
-    serial_s: float
-    chain_s: float
+    turn: tuple[float, int]  # its place in the order of jobs
+    cpu_s: float  # CPU time
+    device_s: float  # time on its device
+    serial_s: float  # the sum of its stages, one after another
+    chain_s: float  # its longest chain of stages
 
 
 def forecast(state: PlannerState) -> dict[int, float]:

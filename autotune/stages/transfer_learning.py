@@ -39,20 +39,13 @@ _GPU_GFLOPS = 2e7
 
 @dataclass(frozen=True)
 class _Log:
-    """A tuning log of another kind of device.
+    """A tuning log of another kind of device."""
 
-    Attributes:
-        paths: Its files.
-        here: Whether another workspace claims to have measured it on this kind of device.
-        near: Whether only the version of TVM differs.
-        timed: Its trials that have a time, fastest first.
-    """
-
-    paths: TaskLogPaths
-    here: bool
-    near: bool
+    paths: TaskLogPaths  # its files
+    here: bool  # whether another workspace claims to have measured it on this kind of device
+    near: bool  # whether only the version of TVM differs
     log: TuningLog
-    timed: tuple[IndexEntry, ...]
+    timed: tuple[IndexEntry, ...]  # its trials that have a time, fastest first
 
 
 def first_candidates(

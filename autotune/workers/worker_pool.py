@@ -26,24 +26,15 @@ _READY_LIMIT_S = 180.0
 
 @dataclass
 class _WorkerProcess:
-    """One worker and the stages it has.
+    """One worker and the stages it has."""
 
-    Attributes:
-        kind: The kind of target it was started for.
-        answers: Reads what it reports.
-        deadlines: When to give up on it, in monotonic seconds, by the id of each of its stages.
-        ready_by: When to give up on its start; None once it is ready.
-        stages: How many stages it was given.
-        fatal: Why it cannot run any stage.
-    """
-
-    kind: str
+    kind: str  # the kind of target it was started for
     popen: subprocess.Popen[bytes]
-    answers: MessageReader
-    deadlines: dict[int, float]
-    ready_by: float | None
-    stages: int = 0
-    fatal: str = ""
+    answers: MessageReader  # reads what it reports
+    deadlines: dict[int, float]  # when to give up on it, in monotonic seconds, by the id of each of its stages
+    ready_by: float | None  # when to give up on its start; None once it is ready
+    stages: int = 0  # how many stages it was given
+    fatal: str = ""  # why it cannot run any stage
 
     def send(self, message: Message) -> None:
         assert self.popen.stdin is not None

@@ -44,17 +44,11 @@ def fold_scales(mod: IRModule) -> IRModule:
 
 @dataclass(frozen=True)
 class _Affine:
-    """A value `base * scale + shift` that is not emitted yet.
+    """A value `base * scale + shift` that is not emitted yet."""
 
-    Attributes:
-        base: A new variable or a call of a convolution, of shape (N, C, H, W).
-        scale: Of shape () or (C, 1, 1).
-        shift: Of shape () or (C, 1, 1).
-    """
-
-    base: Expr
-    scale: Array
-    shift: Array
+    base: Expr  # a new variable or a call of a convolution, of shape (N, C, H, W)
+    scale: Array  # of shape () or (C, 1, 1)
+    shift: Array  # of shape () or (C, 1, 1)
 
 
 _ONE = np.ones(())

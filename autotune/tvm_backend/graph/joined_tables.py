@@ -45,17 +45,11 @@ def join_tables(mod: IRModule, target: Target) -> IRModule:
 
 @dataclass(frozen=True)
 class _Joint:
-    """A call of a product, and the table that alone reads its result.
+    """A call of a product, and the table that alone reads its result."""
 
-    Attributes:
-        product: The variable of the product's result.
-        flat: The variable of that result as the table reads it, in another shape.
-        table: The variable of what was looked up.
-    """
-
-    product: Var
-    flat: Var
-    table: Var
+    product: Var  # the variable of the product's result
+    flat: Var  # the variable of that result as the table reads it, in another shape
+    table: Var  # the variable of what was looked up
     numbers: Expr
 
 

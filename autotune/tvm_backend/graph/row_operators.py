@@ -68,20 +68,13 @@ class _Namer(PlainRewriter):
 
 @dataclass(frozen=True)
 class _RowKernel:
-    """The kernel of an operator on rows.
-
-    Attributes:
-        operands: What it reads: the rows, and vectors.
-        reads: In which shape it reads the rows.
-        writes: In which shape it writes its result.
-        program: Makes its program from the element type of its result.
-    """
+    """The kernel of an operator on rows."""
 
     name: str
-    operands: tuple[Expr, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    program: Callable[[str], PrimFunc]
+    operands: tuple[Expr, ...]  # what it reads: the rows, and vectors
+    reads: tuple[int, ...]  # in which shape it reads the rows
+    writes: tuple[int, ...]  # in which shape it writes its result
+    program: Callable[[str], PrimFunc]  # makes its program from the element type of its result
 
 
 class _Replacer(PlainRewriter):

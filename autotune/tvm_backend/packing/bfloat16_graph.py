@@ -186,19 +186,12 @@ class Bfloat16Graph(PackedGraph):
 
 @dataclass
 class _Arguments:
-    """The arguments of a kernel, as it collects them.
+    """The arguments of a kernel, as it collects them."""
 
-    Attributes:
-        graph: Packs them.
-        root: The result of the kernel.
-        nodes: What the kernel computes, by variable.
-        shape: In which it computes the result.
-    """
-
-    graph: Bfloat16Graph
-    root: Var
-    nodes: Mapping[Var, Node]
-    shape: Shape
+    graph: Bfloat16Graph  # packs them
+    root: Var  # the result of the kernel
+    nodes: Mapping[Var, Node]  # what the kernel computes, by variable
+    shape: Shape  # in which it computes the result
     operands: list[Expr] = field(default_factory=list)
     placeholders: list[TensorExpr] = field(default_factory=list)
 

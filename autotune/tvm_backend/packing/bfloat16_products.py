@@ -115,17 +115,11 @@ def _in_groups(graph: Bfloat16Graph, call: Call) -> ProductNode:
 
 @dataclass(frozen=True)
 class _Line:
-    """A convolution of few channels as one of rows of pairs, with fewer zeros than one of pixels filled up with lanes.
+    """A convolution of few channels as one of rows of pairs, with fewer zeros than one of pixels filled up to lanes."""
 
-    Attributes:
-        shape: That of the image, (N, C, H, W).
-        window: The geometry over its pixels.
-        pairs: Of elements, which a row of the window has.
-    """
-
-    shape: Shape
-    window: Window
-    pairs: int
+    shape: Shape  # that of the image, (N, C, H, W)
+    window: Window  # the geometry over its pixels
+    pairs: int  # of elements, which a row of the window has
 
     @classmethod
     def of(cls, call: Call) -> _Line | None:

@@ -205,15 +205,10 @@ class _Operator:
 
 @dataclass(frozen=True)
 class _ByteWeights:
-    """Weights of 8 bits.
+    """Weights of 8 bits."""
 
-    Attributes:
-        integers: Signed bytes (directions, features, gates, padded hidden size).
-        zero: Their zero points, (directions, 1, gates, padded hidden size), and `scale` their scales.
-    """
-
-    integers: Array
-    zero: Array
+    integers: Array  # signed bytes (directions, features, gates, padded hidden size)
+    zero: Array  # their zero points, (directions, 1, gates, padded hidden size), and `scale` their scales
     scale: Array
 
     @classmethod

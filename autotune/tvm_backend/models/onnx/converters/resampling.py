@@ -24,20 +24,13 @@ _OWN_COORDINATES = ("half_pixel_symmetric", "tf_crop_and_resize")
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one axis is resized.
-
-    Attributes:
-        size: Its elements before.
-        resized: Those afterwards.
-        scale: The ratio as the file states it, of which `resized` may be a rounded one.
-        region: Where what is taken begins and ends, as shares of the axis.
-    """
+    """How one axis is resized."""
 
     place: int
-    size: int
-    resized: int
-    scale: float
-    region: tuple[float, float] = (0.0, 1.0)
+    size: int  # its elements before
+    resized: int  # those afterwards
+    scale: float  # the ratio as the file states it, of which `resized` may be a rounded one
+    region: tuple[float, float] = (0.0, 1.0)  # where what is taken begins and ends, as shares of the axis
 
     def coordinates(self, mode: str) -> Values:
         """Return the place before of each element afterwards, in float32 as ONNX Runtime does: ties are rounded."""
