@@ -1,17 +1,18 @@
 #!/usr/bin/env python
-"""Compare an exported language model with llama.cpp and its fork, on the same GGUF file.
+"""Compare an exported language model with llama.cpp and its fork, on the same GGUF file, or with ONNX Runtime.
 
     python scripts/bench/bench_language_models.py EXPORT GGUF --rival llama_cpp=PYTHON --rival ik_llama_cpp=PYTHON
 
 EXPORT is a folder that `autotune export` wrote, PYTHON an interpreter that has the package of the rival
-(`llama-cpp-python` or `ik-llama-cpp-python`): nothing is fetched. A turn starts each runtime in a process of its own,
-alone, on random tokens that are the same for all. Columns: the median of the turns; in brackets ours as a fraction of
-the rival's within a turn, with its range. Rows: milliseconds of a token after 256 and after 1,500 others, and of a
-prompt of 512; the peak memory of the process, with Python in it; and the largest error of the logits after the prompt,
-as a fraction of the largest logit, against NumPy in float32. The share of the bandwidth is that of the bytes which a
-token needs at least, the file of weights and what is kept of the tokens before. With --text, which needs the package
-tokenizers, also the perplexity of a text in each runtime. With --greedy it times nothing, and says how many of the
-first 16 tokens after five prompts are those of the others, and of NumPy in float32; where they first differ, by how
+(`llama-cpp-python` or `ik-llama-cpp-python`): nothing is fetched. ONNX Runtime (`--rival onnxruntime=PYTHON`) reads the
+ONNX model beside the file, which `scripts/models/gguf_to_onnx.py` writes. A turn starts each runtime in a process of
+its own, alone, on random tokens that are the same for all. Columns: the median of the turns; in brackets ours as a
+fraction of the rival's within a turn, with its range. Rows: milliseconds of a token after 256 and after 1,500 others,
+and of a prompt of 512; the peak memory of the process, with Python in it; and the largest error of the logits after the
+prompt, as a fraction of the largest logit, against NumPy in float32. The share of the bandwidth is that of the bytes
+which a token needs at least, the file of weights and what is kept of the tokens before. With --text, which needs the
+package tokenizers, also the perplexity of a text in each runtime. With --greedy it times nothing, and says how many of
+the first 16 tokens after five prompts are those of the others, and of NumPy in float32; where they first differ, by how
 much the logit of ours is above that of theirs, and theirs above ours for the other. A turn takes some 15 s.
 With --save the times go into docs/data/language_models.json, for the chart of the README.
 """
@@ -45,6 +46,7 @@ _ROWS = {
     "load_ms": ("loading", "ms", 1.0),
     "memory": ("peak memory", "MB", 1e-6),
 }
+_MODELS = {"onnxruntime": ".onnx"}  # what runtimes read that read no GGUF
 PROMPTS = (
     "Gravity is",
     "Once upon a time",
@@ -59,7 +61,8 @@ Places = Sequence[Sequence[tuple[int, float]]]  # what `greedy` returns of a pro
 def main() -> None:
     options = parse()
     export = Export.read(options.export)
-    runtimes = {OURS: (sys.executable, options.export), **{name: (at, options.gguf) for name, at in options.rivals}}
+    others = {name: (at, options.gguf.with_suffix(_MODELS.get(name, ".gguf"))) for name, at in options.rivals}
+    runtimes = {OURS: (sys.executable, options.export), **others}
     if options.greedy:
         print(agreement(runtimes, options))
         return
@@ -96,8 +99,8 @@ def parse() -> argparse.Namespace:
 def rival(text: str) -> tuple[str, str]:
     """Split `PACKAGE=PYTHON`."""
     package, _, python = text.partition("=")
-    if package not in ("llama_cpp", "ik_llama_cpp") or not python:
-        raise argparse.ArgumentTypeError(f"{text} is neither llama_cpp=PYTHON nor ik_llama_cpp=PYTHON")
+    if package not in ("llama_cpp", "ik_llama_cpp", *_MODELS) or not python:
+        raise argparse.ArgumentTypeError(f"{text} is not PACKAGE=PYTHON, with llama_cpp, ik_llama_cpp or onnxruntime")
     return package, python
 
 

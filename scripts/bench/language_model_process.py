@@ -3,7 +3,8 @@
     python scripts/bench/language_model_process.py RUNTIME MODEL THREADS CONTEXT [FILE]
 
 `bench_language_models.py` starts it, with the Python that has the runtime: `ours`, for which MODEL is an export,
-`llama_cpp` or `ik_llama_cpp`, for which it is a GGUF file. With a file in JSON it times nothing: of `text`, a list of
+`llama_cpp` or `ik_llama_cpp`, for which it is a GGUF file, or `onnxruntime`, for which it is what
+`scripts/models/gguf_to_onnx.py` wrote. With a file in JSON it times nothing: of `text`, a list of
 tokens, it prints the perplexity, and of `prompts`, several such lists, what `greedy` returns.
 """
 
@@ -38,7 +39,8 @@ def main() -> None:
     runtime, model, threads, context, *asked = sys.argv[1:]
     os.environ["OMP_NUM_THREADS"] = threads
     began = time.perf_counter()
-    read, vocabulary = (_ours if runtime == "ours" else _llama(runtime))(model, int(threads), int(context))
+    load = {"ours": _ours, "onnxruntime": _onnxruntime}.get(runtime) or _llama(runtime)
+    read, vocabulary = load(model, int(threads), int(context))
     if asked:
         content = json.loads(Path(asked[0]).read_text())
         print(json.dumps(perplexity(read, content["text"]) if "text" in content else greedy(read, content["prompts"])))
@@ -111,6 +113,34 @@ def _ours(model: str, threads: int, context: int) -> tuple[Read, int]:
         return np.asarray(state.step(tokens))
 
     return read, loaded.vocabulary
+
+
+def _onnxruntime(model: str, threads: int, _context: int) -> tuple[Read, int]:
+    """ONNX Runtime, which writes what it keeps of tokens into the memory where it reads it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for item in session.get_inputs():
+        if item.name.startswith("past_"):
+            kept = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(item.shape, np.float32))
+            binding.bind_ortvalue_input(item.name, kept)
+            binding.bind_ortvalue_output(item.name.removeprefix("past_"), kept)
+    vocabulary = int(session.get_outputs()[0].shape[-1])
+    logits = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((1, 1, vocabulary), np.float32))
+    binding.bind_ortvalue_output("logits", logits)
+
+    def read(tokens: list[int], past: int) -> np.ndarray:
+        length = past + len(tokens)
+        binding.bind_cpu_input("ids", np.array([tokens], np.int64))
+        binding.bind_cpu_input("last", np.array([length - 1], np.int32))
+        binding.bind_cpu_input("total", np.array([length], np.int32))
+        session.run_with_iobinding(binding)
+        return np.asarray(logits.numpy()).ravel()
+
+    return read, vocabulary
 
 
 def _llama(package: str) -> Callable[[str, int, int], tuple[Read, int]]:

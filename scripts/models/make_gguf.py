@@ -3,9 +3,9 @@
     python scripts/models/make_gguf.py qwen2_0.5b --format Q4_0 --output qwen2.gguf
 
 The layers and the formats are those that llama.cpp writes: the matrices in the one that is asked for, the table of
-tokens, which is the classifier, too, in Q8_0, vectors in float32. The vocabulary is single bytes and one pair, and
-names for the rest, so that any text can be read. A file of half a billion weights takes ten seconds. It needs the
-package `gguf`.
+tokens, which is the classifier, too, in Q8_0 (in F32 beside such matrices), vectors in float32. The vocabulary is
+single bytes and one pair, and names for the rest, so that any text can be read. A file of half a billion weights takes
+ten seconds. It needs the package `gguf`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class Shape:
 
 SHAPES: Mapping[str, Shape] = {
     "qwen2_0.5b": Shape(24, 896, 14, 2, 4864, 151_936),
+    "smollm2_135m": Shape(30, 576, 9, 3, 1536, 49_152),  # but for the biases of qwen2
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=SHAPES)
-    parser.add_argument("--format", default="Q4_0", choices=("F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
+    parser.add_argument("--format", default="Q4_0", choices=("F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
     parser.add_argument("--output", type=Path, required=True, help="the file")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -83,7 +84,7 @@ def tensors(shape: Shape, kind: str) -> Iterator[tuple[str, str, tuple[int, ...]
         "ffn_up": shape.inner,
     }
     added = {"attn_output": shape.width, "ffn_down": shape.inner}  # to x: by the width of what they multiply
-    yield "token_embd.weight", _TABLE_FORMAT, (shape.vocabulary, shape.width), _SPREAD
+    yield "token_embd.weight", "F32" if kind == "F32" else _TABLE_FORMAT, (shape.vocabulary, shape.width), _SPREAD
     for layer in range(shape.layers):
         for name, rows in outputs.items():
             yield f"blk.{layer}.{name}.weight", kind, (rows, shape.width), shape.width**-0.5

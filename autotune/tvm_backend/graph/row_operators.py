@@ -1,6 +1,6 @@
 """Operators on rows become programs that are scheduled, and need no search.
 
-They are softmax and layer normalisation over the last dimension, and permutations of the rows of attention heads. What
+They are softmax, layer normalisation over the last dimension, and permutations of the rows of attention heads. What
 converts their result to bfloat16, or packs it as the weights of a product, is computed with them.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from tvm import relax
 
@@ -27,7 +28,7 @@ from autotune.tvm_backend.intrinsics.bfloat16 import DTYPE, from_float
 from autotune.tvm_backend.operators.bfloat16_images import CONVERT, PAIRS
 from autotune.tvm_backend.operators.packed_product import PACKED_PRODUCT
 from autotune.tvm_backend.operators.permuted_rows import Heads, pairs_shape, permuted_pairs_program, permuted_program
-from autotune.tvm_backend.operators.rows import Convert, lanes_of, layer_norm, softmax
+from autotune.tvm_backend.operators.rows import Convert, column_softmax, lanes_of, layer_norm, softmax
 from autotune.tvm_backend.programs import OPAQUE
 from autotune.tvm_backend.types import Call, Expr, IRModule, PrimFunc, Var
 
@@ -130,16 +131,16 @@ class _Replacer(PlainRewriter):
         return make.get(op_name(value), self._layer_norm)(value)
 
     def _softmax(self, call: Call) -> _RowKernel | None:
-        shape = _rows(call)
-        if shape is None or int(call.attrs.axis) not in (-1, len(shape) - 1):
+        shape = static_shape(call)
+        axis = int(call.attrs.axis) % max(len(shape), 1)
+        columns = prod(shape[axis + 1 :])
+        if _rows(call) and axis == len(shape) - 1:
+            return _RowKernel("softmax_rows", (call.args[0],), shape, shape, partial(_softmax_program, shape))
+        if not shape or float_dtype(call) != _FLOAT or not lanes_of(columns):
             return None
-        return _RowKernel(
-            "softmax_rows",
-            (call.args[0],),
-            shape,
-            shape,
-            lambda dtype: softmax(shape, lanes_of(shape[-1]), write=_WRITE[dtype]),
-        )
+        matrices = (prod(shape[:axis]), shape[axis], columns)
+        program = partial(_column_softmax_program, matrices)
+        return _RowKernel("softmax_columns", (call.args[0],), matrices, matrices, program)
 
     def _layer_norm(self, value: Expr) -> _RowKernel | None:
         normalised = (
@@ -149,14 +150,8 @@ class _Replacer(PlainRewriter):
             return None
         *operands, epsilon = normalised
         shape = static_shape(value)
-        lanes = lanes_of(shape[-1])
-        return _RowKernel(
-            "layer_norm_rows",
-            tuple(operands),
-            shape,
-            shape,
-            lambda dtype: layer_norm(shape, lanes, epsilon, write=_WRITE[dtype]),
-        )
+        program = partial(_layer_norm_program, shape, epsilon)
+        return _RowKernel("layer_norm_rows", tuple(operands), shape, shape, program)
 
     def _permutation(self, call: Call) -> _RowKernel | None:
         heads = _heads(call)
@@ -211,6 +206,18 @@ class _Replacer(PlainRewriter):
         call = relax.call_tir(function, [rows, *vectors], out_ty=relax.TensorType(*result))
         shape = static_shape(value)
         return call if result[0] == shape else relax.op.reshape(self.builder.emit(call, name.name), shape)
+
+
+def _softmax_program(shape: tuple[int, ...], dtype: str) -> PrimFunc:
+    return softmax(shape, lanes_of(shape[-1]), write=_WRITE[dtype])
+
+
+def _column_softmax_program(shape: tuple[int, int, int], dtype: str) -> PrimFunc:
+    return column_softmax(shape, lanes_of(shape[-1]), write=_WRITE[dtype])
+
+
+def _layer_norm_program(shape: tuple[int, ...], epsilon: float, dtype: str) -> PrimFunc:
+    return layer_norm(shape, lanes_of(shape[-1]), epsilon, write=_WRITE[dtype])
 
 
 def _heads(value: Expr) -> Heads | None:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from math import prod
 
-import tvm
 from tvm import te, tirx
 from tvm.script import tirx as T
 
@@ -33,7 +32,7 @@ from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BFLOAT16
 from autotune.tvm_backend.operators.images import Element, scheduled
 from autotune.tvm_backend.programs import finished, unscheduled
-from autotune.tvm_backend.types import PrimExpr, PrimFunc, TensorExpr
+from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc, TensorExpr
 
 PAIR = BFLOAT16.word
 CONVERT = "bfloat16_convert"  # the name of a kernel that changes the type of an image
@@ -156,25 +155,59 @@ def lines_of(shape: Shape, window: Window, pairs: int) -> Shape:
 
 
 def line_program(shape: Shape, window: Window, lines: Shape) -> PrimFunc:
-    """Return the program that makes lines of float32 (N, C, H, W). Their shape is what `lines_of` returns."""
-    _, channels, height, width = shape
+    """Return the program that makes lines of float32 (N, C, H, W). Their shape is what `lines_of` returns.
+
+    Of a row, 16 pixels at a time are a vector of each channel, which are shuffled to one. What is left at its end, and
+    the zeros around it, are written one by one.
+    """
+    batch, channels, height, width = shape
     top, left, *_ = window.padding
-    pixels = lines[-1] // channels
-    data = te.placeholder(shape, "float32", "data")
+    _, rows, *groups = lines
+    size = prod(groups)
+    blocks = min(width, size // channels - left) // LANES
+    begin = left * channels
+    rest = begin + blocks * LANES * channels
+    order = [tirx.const(channel * LANES + pixel, "int32") for pixel in range(LANES) for channel in range(channels)]
 
-    def element(n: PrimExpr, y: PrimExpr, group: PrimExpr, lane: PrimExpr) -> PrimExpr:
-        row = y - top
-        column = group * pixels + lane // channels - left
-        near = (te.max(te.min(row, height - 1), 0), te.max(te.min(column, width - 1), 0))
-        inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
-        return from_float(tirx.Select(inside, data[(n, lane % channels, *near)], 0.0))
+    def joined(*vectors: PrimExpr) -> PrimExpr:
+        return tirx.Shuffle(list(map(from_float, vectors)), order)
 
-    result = te.compute(lines, element, name="result")
-    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([data, result])}))
-    batch, row, _, elements = schedule.get_loops(schedule.get_sblock("result"))
-    schedule.parallel(schedule.fuse(batch, row))
-    schedule.unroll(elements)
-    return finished(schedule.mod["main"])
+    def element(data: Buffer, image: PrimExpr, row: PrimExpr, position: PrimExpr) -> PrimExpr:
+        column = position // channels - left
+        near = te.max(te.min(column, width - 1), 0)
+        inside = tirx.all(column >= 0, column < width)
+        return from_float(tirx.Select(inside, data[image, position % channels, row, near], 0.0))
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def pack(a: T.handle, b: T.handle) -> None:
+        data = T.match_buffer(a, shape, "float32")
+        grouped = T.match_buffer(b, lines, DTYPE)
+        packed = T.decl_buffer((batch, rows, size), DTYPE, data=grouped.data)
+        with T.sblock("root"):
+            for line in T.parallel(batch * rows):
+                if line % rows < top or line % rows >= top + height:
+                    for position in T.serial(size):
+                        packed[line // rows, line % rows, position] = T.uint16(0)
+                else:
+                    for position in T.serial(begin):
+                        packed[line // rows, line % rows, position] = T.uint16(0)
+                    for block in T.serial(blocks):
+                        packed[
+                            line // rows,
+                            line % rows,
+                            T.ramp(begin + block * LANES * channels, 1, LANES * channels),
+                        ] = joined(
+                            *[
+                                data.vload([line // rows, channel, line % rows - top, block * LANES], "float32x16")
+                                for channel in range(channels)
+                            ]
+                        )
+                    for position in T.serial(size - rest):
+                        packed[line // rows, line % rows, rest + position] = element(
+                            data, line // rows, line % rows - top, rest + position
+                        )
+
+    return finished(pack)
 
 
 def pairs_program(batch: int, inner: int, columns: int) -> PrimFunc:

@@ -1,7 +1,8 @@
 """Softmax and layer normalisation over the last dimension: one parallel pass over the rows, every step vectorised.
 
 They need no search. A row stays in the cache from its first step to its last, and a reduction runs in as many sums as a
-vector has lanes. At its end the vector is halved and its halves are added, until one sum is left.
+vector has lanes. At its end the vector is halved and its halves are added, until one sum is left. A softmax over
+another dimension is one over the columns of matrices, of which a vector has as many as it has lanes.
 """
 
 from __future__ import annotations
@@ -49,6 +50,30 @@ def softmax(shape: tuple[int, ...], lanes: int, *, write: Convert = lambda eleme
     factor = te.compute(shape[:-1], lambda *row: 1.0 / total[row], name="factor")
     output = te.compute(shape, lambda *index: write(grown[index] * factor[index[:-1]]), name="output")
     return _scheduled([data, output], lanes)
+
+
+def column_softmax(shape: tuple[int, int, int], lanes: int, *, write: Convert = lambda element: element) -> PrimFunc:
+    """The scheduled program of a softmax over the columns of matrices in float32: one input and one output.
+
+    Args:
+        shape: That of both: matrices, rows, columns.
+        lanes: What `lanes_of` returns for the columns.
+        write: Makes an element of the output of a float32.
+    """
+    matrices, length, columns = shape
+    data = te.placeholder(shape, name="data")
+    row = te.reduce_axis((0, length), "row")
+    largest = te.compute(
+        (matrices, columns), lambda m, c: te.max(data[m, row, c], axis=row), name=f"{LARGEST}_{_BY_LANES}"
+    )
+    grown = te.compute(shape, lambda m, r, c: te.exp(data[m, r, c] - largest[m, c]), name="grown")
+    every = te.reduce_axis((0, length), "every")
+    total = te.compute(
+        (matrices, columns), lambda m, c: te.sum(grown[m, every, c], axis=every), name=f"total_{_BY_LANES}"
+    )
+    factor = te.compute((matrices, columns), lambda m, c: 1.0 / total[m, c], name="factors")
+    output = te.compute(shape, lambda m, r, c: write(grown[m, r, c] * factor[m, c]), name="output")
+    return _scheduled([data, output], lanes, by_column=True)
 
 
 def layer_norm(
@@ -121,12 +146,23 @@ def _halved(vectors: TensorExpr, reduce: Callable[..., TensorExpr], lanes: int, 
     return te.compute((*vectors.shape[:-1], lanes), joined, name=name)
 
 
-def _scheduled(arguments: list[TensorExpr], lanes: int) -> PrimFunc:
-    """The program of a tensor expression that goes over rows: the last step's rows in parallel, all others within."""
+def _scheduled(arguments: list[TensorExpr], lanes: int, by_column: bool = False) -> PrimFunc:
+    """The program of a tensor expression that goes over rows: the last step's rows in parallel, all others within.
+
+    Args:
+        arguments: The inputs and the output of the expression.
+        lanes: Of the vectors.
+        by_column: Whether it goes over vectors of columns in place of rows.
+    """
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func(arguments)}))
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
-    loops = schedule.get_loops(blocks[-1])
-    rows = schedule.fuse(*loops[:-1])
+    *outer, inner = schedule.get_loops(blocks[-1])
+    if by_column:
+        along = outer.pop()
+        vectors, inner = schedule.split(inner, [None, lanes])
+        outer.append(vectors)
+        schedule.reorder(*outer, along, inner)
+    rows = schedule.fuse(*outer)
     for block in reversed(blocks[:-1]):
         schedule.compute_at(block, rows, preserve_unit_loops=True)
     if prod(int(extent) for extent in arguments[0].shape) >= _PARALLEL_FROM:
@@ -145,6 +181,6 @@ def _vectorize(schedule: Schedule, block: BlockRV, lanes: int) -> None:
         schedule.decompose_reduction(block, inner)
     elif _HALVED in name:
         schedule.vectorize(inner)
-    elif name in ("read", "grown", "moved", "output"):
+    elif name in ("read", "grown", "moved", "factors", "output"):
         _, vector = schedule.split(inner, [None, lanes])
         schedule.vectorize(vector)

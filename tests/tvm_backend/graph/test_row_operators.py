@@ -83,9 +83,21 @@ def test_a_formula_that_is_almost_one_stays(replaced, const):
     assert "layer_norm_rows" not in replaced(build, _FULL, _FULL)
 
 
-@pytest.mark.parametrize(("shape", "axis"), (((4, 7), -1), (_FULL, 1)))
-def test_rows_that_are_no_whole_vectors_or_not_contiguous_stay(replaced, shape, axis):
+@pytest.mark.parametrize(("shape", "axis"), (((4, 7), -1), ((2, 3, 7), 1), ((4, 48, 1), 1)))
+def test_a_softmax_without_whole_vectors_stays(replaced, shape, axis):
     assert replaced(lambda _, x: _OP.nn.softmax(x, axis), shape) == ["nn.softmax"]
+
+
+@pytest.mark.parametrize(("shape", "axis"), (((1, 16, 4, 20), 1), ((3, 5, 16), -2), ((5, 24), 0)))
+def test_a_softmax_over_another_dimension_is_one_over_the_columns_of_matrices(target, shape, axis):
+    module = replace_row_operators(function(lambda _, x: _OP.nn.softmax(x, axis), shape))
+    assert [str(var.name_hint) for var in module.functions if str(var.name_hint) != "main"] == ["softmax_columns"]
+    machine = relax.VirtualMachine(relax.build(module, target), tvm.cpu())
+    data = np.random.default_rng(0).normal(0, 9, shape).astype(np.float32)
+    data.flat[0] = 3e38
+    grown = np.exp(data - data.max(axis, keepdims=True))
+    result = machine["main"](tvm.runtime.tensor(data)).numpy()
+    np.testing.assert_allclose(result, grown / grown.sum(axis, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
 def test_a_softmax_of_large_and_infinite_values(target):

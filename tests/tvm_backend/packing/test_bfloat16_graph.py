@@ -115,7 +115,7 @@ _FEW = {  # channels, the size of the window, and its strides, dilations and pad
 @pytest.mark.parametrize("name", _FEW)
 def test_a_convolution_of_few_channels_reads_lines_of_pairs_where_windows_begin_with_one(compiled, cpu, name):
     channels, size, window, by_lines = _FEW[name]
-    net = Network((2, channels, 13, 14))
+    net = Network((2, channels, 13, 38))
     net.conv(channels, 24, size, **window)
     error = _SUMMED if channels > 1 else _ROUNDED  # the reference has the weights of one channel in float32
     result = compiled(net, cpu, ["bfloat16_conv2d"], error)

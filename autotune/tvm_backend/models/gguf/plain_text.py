@@ -33,7 +33,11 @@ def tokens_of(file: GgufFile, text: str) -> list[int] | None:
     numbers = {token: number for number, token in enumerate(pairs.tokens)}
     ranks = {merge: rank for rank, merge in enumerate(pairs.merges)}
     pieces = re.findall(in_ascii(pairs.pattern), text)
-    joined = {piece: _joined([_letter(character) for character in piece], ranks) for piece in set(pieces)}
+    spelt = {piece: [_letter(character) for character in piece] for piece in set(pieces)}
+    joined = {
+        piece: ["".join(letters)] if pairs.whole_pieces and "".join(letters) in numbers else _joined(letters, ranks)
+        for piece, letters in spelt.items()
+    }
     tokens = [token for piece in pieces for token in joined[piece]]
     return [numbers[token] for token in tokens] if numbers.keys() >= set(tokens) else None
 

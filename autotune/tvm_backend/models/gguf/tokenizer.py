@@ -37,6 +37,7 @@ _CUTS: Mapping[str, Sequence[dict[str, Any]]] = {
     "qwen2": (_split(_QWEN2), _bytes(regex=False)),
     "llama-bpe": (_split(_LLAMA3), _bytes(regex=False)),
 }
+_WHOLE_PIECES = ("llama-bpe",)  # a piece that is a token stays whole, whatever the merges make of it
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,13 @@ class BytePairs:
         tokens: Each with its bytes written as letters.
         merges: The pairs that are joined, the first of them first, with a space between the two.
         cuts: How a text is cut before, as the package `tokenizers` writes it.
+        whole_pieces: Whether a piece that is a token stays whole, whatever the merges make of it.
     """
 
     tokens: list[str]
     merges: list[str]
     cuts: Sequence[dict[str, Any]]
+    whole_pieces: bool
 
     @property
     def pattern(self) -> str:
@@ -62,14 +65,17 @@ class BytePairs:
 
 def byte_pairs(file: GgufFile) -> BytePairs | None:
     """Return the tokenizer of a file; None where it is of a kind that is not known."""
-    cuts = _CUTS.get(str(file.values.get(_KEYS + "pre", "default")))
+    kind = str(file.values.get(_KEYS + "pre", "default"))
+    cuts = _CUTS.get(kind)
     tokens, merges = (file.values.get(_KEYS + key) for key in ("tokens", "merges"))
     if file.values.get(_KEYS + "model") != "gpt2" or cuts is None:
         return None
     if not isinstance(tokens, list) or not isinstance(merges, list):
         return None
     words, pairs = ([item for item in items if isinstance(item, str)] for items in (tokens, merges))
-    return BytePairs(words, pairs, cuts) if len(words) == len(tokens) and len(pairs) == len(merges) else None
+    if len(words) != len(tokens) or len(pairs) != len(merges):
+        return None
+    return BytePairs(words, pairs, cuts, kind in _WHOLE_PIECES)
 
 
 def end_tokens(network: DecoderFile) -> tuple[int, ...]:
@@ -93,7 +99,7 @@ def tokenizer_json(file: GgufFile) -> str | None:
         if kind in (_CONTROL, _DEFINED)
     ]
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    model = {"type": "BPE", "vocab": vocabulary, "merges": pairs.merges}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": pairs.merges, "ignore_merges": pairs.whole_pieces}
     decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     before = {"type": "Sequence", "pretokenizers": list(pairs.cuts)}
     content = {"version": "1.0", "added_tokens": added, "pre_tokenizer": before, "decoder": decoder, "model": model}

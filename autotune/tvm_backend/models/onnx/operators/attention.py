@@ -1,7 +1,7 @@
 """Attention as ONNX Runtime's transformer optimiser writes it, in products and a softmax.
 
 Their meaning is that of ONNX Runtime's documentation (docs/ContribOperators.md). What a decoder remembers of earlier
-steps (`past`) has no rule.
+steps (`past`) has no rule here; `GroupQueryAttention` in `decoders.py` has it.
 """
 
 from __future__ import annotations

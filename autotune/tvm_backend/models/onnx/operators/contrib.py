@@ -75,7 +75,7 @@ def skip_simplified_layer_normalization(node: NodeProto, nodes: Nodes) -> list[s
     x, skip, gamma, bias = padded(node.input, 4)
     total = _sum_of(nodes, (x, skip, bias))
     _refuse_statistics(node)
-    return [_divided(nodes, total, gamma, _epsilon(node), x), "", "", total]
+    return [divided_by_root_mean_square(nodes, total, gamma, _epsilon(node), x), "", "", total]
 
 
 def embed_layer_normalization(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -162,11 +162,11 @@ def layer_norm(nodes: Nodes, x: str, gamma: str, beta: str, epsilon: float, like
     if nodes.opset >= _LAYER_NORMALIZATION:
         return nodes.op("LayerNormalization", x, gamma, *([beta] if beta else []), axis=-1, epsilon=epsilon)
     centred = nodes.op("Sub", x, nodes.op("ReduceMean", x, axes=[-1], keepdims=1))
-    scaled = _divided(nodes, centred, gamma, epsilon, like)
+    scaled = divided_by_root_mean_square(nodes, centred, gamma, epsilon, like)
     return nodes.op("Add", scaled, beta) if beta else scaled
 
 
-def _divided(nodes: Nodes, x: str, gamma: str, epsilon: float, like: str) -> str:
+def divided_by_root_mean_square(nodes: Nodes, x: str, gamma: str, epsilon: float, like: str) -> str:
     """Divide by the root of the mean square along the last axis, and scale."""
     square = nodes.op("Mul", x, x)
     if nodes.opset < 18:

@@ -9,7 +9,15 @@ from functools import partial
 import onnx
 
 from autotune.errors import ModelError, OperatorRefused, Refusal
-from autotune.tvm_backend.models.onnx.operators import attention, contrib, fourier, loops, recurrent, short_rules
+from autotune.tvm_backend.models.onnx.operators import (
+    attention,
+    contrib,
+    decoders,
+    fourier,
+    loops,
+    recurrent,
+    short_rules,
+)
 from autotune.tvm_backend.models.onnx.operators.inline import expand, inline_branches, is_defined_by_function
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, Nodes, UnknownValue, Value, node_name, opset_of
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes
@@ -29,6 +37,7 @@ RULES: Mapping[str, Rule] = {
     "LinearRegressor": short_rules.linear_regressor,
     "LpNormalization": short_rules.lp_normalization,
     "Scaler": short_rules.scaler,
+    "SimplifiedLayerNormalization": decoders.simplified_layer_normalization,
     "OneHot": short_rules.one_hot,
     "ReverseSequence": short_rules.reverse_sequence,
     "TensorScatter": short_rules.tensor_scatter,
@@ -42,7 +51,9 @@ CONTRIB: Mapping[str, Rule] = {
     "EmbedLayerNormalization": contrib.embed_layer_normalization,
     "FastGelu": contrib.fast_gelu,
     "FusedMatMul": contrib.fused_matmul,
+    "GatherBlockQuantized": decoders.gather_block_quantized,
     "Gelu": contrib.bias_gelu,
+    "GroupQueryAttention": decoders.group_query_attention,
     "MatMulIntegerToFloat": contrib.matmul_integer_to_float,
     "MultiHeadAttention": attention.multi_head_attention,
     "QAttention": attention.quantised_attention,
@@ -55,6 +66,7 @@ CONTRIB: Mapping[str, Rule] = {
     "QLinearSigmoid": contrib.qlinear_activation,
     "QLinearSoftmax": contrib.qlinear_softmax,
     "QuickGelu": contrib.quick_gelu,
+    "RotaryEmbedding": decoders.rotary_embedding,
     "SkipLayerNormalization": contrib.skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": contrib.skip_simplified_layer_normalization,
 }
