@@ -153,11 +153,7 @@ def _run(words: list[str]) -> int:
 
 
 def hoist_workspace(words: list[str]) -> list[str]:
-    """Move `--workspace DIR` before the verb, so that it may stand anywhere on the command line.
-
-    Args:
-        words: The words of the command line.
-    """
+    """Move `--workspace DIR` before the verb, so that it may stand anywhere on the command line."""
     hoisted: list[str] = []
     rest: list[str] = []
     left = iter(words)

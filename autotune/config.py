@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from autotune import schema
 from autotune.device_settings import BoardSettings, DeviceSettings
@@ -57,36 +57,12 @@ class Config:
     boards: Mapping[str, BoardSettings] = field(default_factory=dict)
 
     @classmethod
-    def describe(cls) -> list[Setting]:
-        """Return every setting there is, in the order of the sections."""
-        return [
-            Setting(name, key, getattr(settings, key), _description(hint), hint)
-            for name, settings in cls.sections().items()
-            for key, hint in schema.field_types(settings.__class__).items()
-        ]
-
-    @classmethod
     def sections(cls) -> dict[str, Any]:
         """Return the defaults of every section, by its name."""
         defaults = cls()
         defined = {name.name: getattr(defaults, name.name) for name in fields(defaults)}
         del defined["devices"], defined["boards"]
         return {**defined, "devices.NAME": DeviceSettings(), "devices.BOARD": BoardSettings()}
-
-
-class Setting(NamedTuple):
-    """One setting, as the documentation lists it. `type` is that of its field, with the bounds."""
-
-    section: str
-    key: str
-    default: int | float | str
-    doc: str
-    type: Any
-
-
-def _description(hint: Any) -> str:
-    meta = schema.meta_of(hint)
-    return (meta.description if meta else None) or ""
 
 
 def load_config(path: Path) -> Config:

@@ -40,7 +40,6 @@ def convert(kind: type[T], data: object, *, exact: bool = False, keys: Keys = ()
     Nothing is converted but whole numbers to floats and lists to tuples.
 
     Args:
-        kind: The dataclass.
         data: Mappings, lists, text, numbers, booleans and None.
         exact: Refuse keys that the dataclasses do not have. Otherwise they are ignored.
         keys: Where the data is in its document. Errors name places from there.

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from write_settings_page import settings
 
 from autotune.config import Config, load_config
 from autotune.device_settings import BoardSettings, DeviceSettings
@@ -130,7 +131,7 @@ def _toml(value: object) -> str:
 
 
 def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> None:
-    described = Config.describe()
+    described = settings()
     needed = {"key": "box", "target": "{}"}
     lines = [f"{s.section}.{s.key} = {_toml(s.default or needed.get(s.key, s.default))}" for s in described]
     path.write_text("\n".join(lines))
@@ -145,7 +146,7 @@ def test_every_setting_is_described_and_its_default_is_accepted(path: Path) -> N
 
 
 def test_a_number_below_its_bound_is_refused_for_every_numeric_setting(path: Path) -> None:
-    for setting in Config.describe():
+    for setting in settings():
         if not isinstance(setting.default, (bool, str)):
             kind = 'devices.BOARD.kind = "rpc"\n' if setting.section == "devices.BOARD" else ""
             assert "must be at least" in refusal(path, f"{kind}{setting.section}.{setting.key} = -1\n")

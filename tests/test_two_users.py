@@ -21,7 +21,7 @@ from autotune.storage.job_files import make_folder, orphaned_artifacts
 from autotune.storage.journal import UserRequest, append
 from autotune.storage.leftovers import leftovers
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import private_folder
+from autotune.storage.private_folders import private_folder
 from autotune.workers.worker_pool import shorten
 
 OTHER = 12345

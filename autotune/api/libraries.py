@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from autotune.errors import AutotuneError, InvalidData
-from autotune.machine.hardware import cpu_flags, cpu_model
+from autotune.machine.hardware import cpu_model
 from autotune.ownership import intruder
 from autotune.schema import convert, whole_number
 from autotune.storage.export_registry import registered
 from autotune.storage.model_digest import ModelDigest
 from autotune.tvm_backend.export.folder import read_report
 from autotune.tvm_backend.export.loadable import LIBRARY, REPORT, CompiledFor
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 
 _MAX_FOLDERS = 1000  # beside a model that are looked at
 

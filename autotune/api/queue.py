@@ -23,7 +23,7 @@ from autotune.config import load_config
 from autotune.errors import BadInput, TimedOut
 from autotune.options import TuningOptions, declared
 from autotune.storage.model_digest import ModelDigest
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 
 _POLL_S = 0.2
 _LINE = 72  # columns, so that a shorter line covers the one before it

@@ -114,7 +114,6 @@ class Definition:
         parameters: The values of each parameter, in an order in which neighbours are similar.
         restrictions: What has to be true of a combination.
         build: How it is built; None if there is nothing to build.
-        measure: How it is measured.
         check: How it is checked; None if it is not.
         metric: What it is measured by.
         machine: What a measurement needs.

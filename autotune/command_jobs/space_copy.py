@@ -11,14 +11,13 @@ from autotune.errors import BadInput, DamagedFile, InvalidData, MachineProblem, 
 from autotune.storage import formats
 from autotune.storage.job_files import checksum, make_folder
 from autotune.storage.paths import JobPaths
-from autotune.storage.room import distrust
+from autotune.storage.private_folders import distrust
 
 
 def write_snapshot(paths: JobPaths, definition: Definition, source: Path) -> tuple[int, int]:
     """Write a space into the folder of a job, so that only its owner can change it.
 
     Args:
-        definition: The space.
         source: The folder that the user's files are copied from.
 
     Returns:

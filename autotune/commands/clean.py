@@ -21,7 +21,7 @@ from autotune.storage.job_files import is_in_use
 from autotune.storage.kept_objects import KeptObjects
 from autotune.storage.leftovers import abandoned
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import check_ours
+from autotune.storage.private_folders import check_ours
 from autotune.storage.trees import discard_tree, remove_tree
 from autotune.tvm_backend.export import ready_library
 

@@ -23,7 +23,7 @@ from autotune.storage.job_files import check_model, read_control, read_spec, rea
 from autotune.storage.job_state import effective_state
 from autotune.storage.journal import ControlVerb, UserRequest
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import check_ours
+from autotune.storage.private_folders import check_ours
 from autotune.storage.watch import nudge
 
 if TYPE_CHECKING:

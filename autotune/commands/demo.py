@@ -15,7 +15,7 @@ from autotune.errors import BadInput, disk_problem
 from autotune.regular_file import open_to_write
 from autotune.storage.atomic import make_folders
 from autotune.storage.paths import Workspace
-from autotune.storage.room import private_folder
+from autotune.storage.private_folders import private_folder
 
 _MODEL = "demo_cnn.onnx"  # `python scripts/models/make_models.py demo_cnn --output autotune/commands` writes it
 _TRIALS = 48

@@ -16,7 +16,7 @@ from autotune.errors import AutotuneError, DiskProblem
 from autotune.storage import locks
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.record_log import RecordLog
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 
 _WRITING_S = 0.3
 _START_LIMIT_S = 20.0
@@ -26,9 +26,6 @@ _ROWS = 4096
 
 def check_disk(folder: Path) -> str:
     """Kill a process that writes below a folder, and look at what is left. It takes about a second.
-
-    Args:
-        folder: A folder on the disk.
 
     Returns:
         A line that says what was found.

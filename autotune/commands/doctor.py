@@ -46,7 +46,6 @@ class Finding:
     Attributes:
         ok: Whether all is well.
         fatal: Whether tuning fails if it is not. A line that is neither ok nor fatal is a note.
-        text: The line.
     """
 
     ok: bool

@@ -74,7 +74,6 @@ def parse_moment(option: str, text: str, now: float) -> float:
 
     Args:
         option: What the text was given with, such as `--deadline`.
-        text: The moment.
         now: The time now, in epoch seconds.
 
     Returns:

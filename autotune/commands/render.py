@@ -309,7 +309,6 @@ class Fitted:
 
         Args:
             builds: Each makes the table; the first that fits is shown, or else the last. The last has plain text only.
-            names: The names in it.
             sentences: The texts in it that may be folded.
             verbose: Whether names stay whole in any case.
         """

@@ -30,8 +30,8 @@ from autotune.storage.device_kind import DeviceKind, claimed, is_private, measur
 from autotune.storage.formats import SIMULATED, JobSpec, Trial, from_json
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import TaskLogPaths, Workspace
+from autotune.storage.private_folders import private_folder
 from autotune.storage.record_log import RecordLog
-from autotune.storage.room import private_folder
 from autotune.storage.trials_file import LogTrials
 from autotune.storage.trials_file import read as read_file
 from autotune.storage.trials_file import write as write_file

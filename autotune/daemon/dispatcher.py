@@ -17,7 +17,7 @@ from autotune.planning.planner import Planner
 from autotune.planning.view import JobView, MachineResources, RunningView, StagePlan
 from autotune.planning.windows import Hours
 from autotune.reasons import Reason
-from autotune.storage.room import check_room
+from autotune.storage.disk_space import check_room
 
 _BUSY_PAUSE_S = 1.0
 # How many jobs take in new trials at a time; that takes some 200 us each, and as long again on the planner's board.

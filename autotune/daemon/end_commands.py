@@ -17,7 +17,7 @@ from autotune.storage import journal
 from autotune.storage.job_files import is_own, read_spec
 from autotune.storage.journal import JobEnded, OnEnd
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import distrust
+from autotune.storage.private_folders import distrust
 
 _LOG = logging.getLogger("autotune.daemon")
 _KILL_AFTER_S = 5

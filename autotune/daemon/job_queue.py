@@ -15,10 +15,10 @@ from autotune.daemon.task_logs import TaskLogs
 from autotune.errors import DiskProblem, StorageError, disk_problem
 from autotune.reasons import Reason
 from autotune.storage.atomic import stamp
+from autotune.storage.disk_space import stops_everything
 from autotune.storage.job_files import read_control
 from autotune.storage.job_state import retry_requested
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import stops_everything
 
 _LOG = logging.getLogger("autotune.daemon")
 _RETRY_UNUSABLE_S = 10.0

@@ -26,8 +26,8 @@ from autotune.processes.interrupts import Interrupts, interrupts
 from autotune.storage import daemon_info, locks
 from autotune.storage.leftovers import leftovers
 from autotune.storage.paths import Workspace
+from autotune.storage.private_folders import check_ours, private_folder
 from autotune.storage.quarantine import Quarantine
-from autotune.storage.room import check_ours, private_folder
 from autotune.storage.watch import FolderWatch
 from autotune.tvm_backend.load import check_versions
 from autotune.workers.cluster.runner import ClusterRunner

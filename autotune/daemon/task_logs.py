@@ -31,7 +31,6 @@ class TaskLog:
     """The trials of one tuning log, without their schedules.
 
     Attributes:
-        path: The log.
         running_best: The best time in microseconds after each trial; infinity before the first success.
         followers: Are told when the log has changed.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-ROOT = Path("/")
+ROOT = Path("/")  # of the file system; tests give functions another one as `root`
 _UNLIMITED = 1 << 60  # version 1 writes the largest number of pages for "no limit"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -36,7 +36,6 @@ class CgroupMount:
     """A mounted hierarchy of control groups.
 
     Attributes:
-        top: The group that is mounted.
         point: Where it is mounted.
         controllers: Its controllers; empty for version 2.
     """
@@ -47,11 +46,7 @@ class CgroupMount:
 
 
 def cpu_quota(root: Path = ROOT) -> CgroupLimit | None:
-    """Return the limit on the CPU time of this process's groups, in CPUs, such as 1.5; None if there is none.
-
-    Args:
-        root: The root of the file system; tests give another one.
-    """
+    """Return the limit on the CPU time of this process's groups, in CPUs, such as 1.5; None if there is none."""
     limits = [limit for folder in _groups(root, "cpu") for limit in (_quota_v2(folder), _quota_v1(folder)) if limit]
     return min(limits, key=lambda limit: limit.amount, default=None)
 
@@ -60,9 +55,6 @@ def memory_limit(root: Path = ROOT) -> CgroupLimit | None:
     """Return the limit on the memory of this process's groups, in bytes; None if there is none.
 
     `memory.high` counts as a limit: the kernel slows down processes above it until they are useless.
-
-    Args:
-        root: The root of the file system; tests give another one.
     """
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
     limits = [limit for folder in _groups(root, "memory") for name in names if (limit := _bytes(folder / name))]
@@ -71,11 +63,7 @@ def memory_limit(root: Path = ROOT) -> CgroupLimit | None:
 
 
 def throttled_s(root: Path = ROOT) -> float:
-    """Return for how many seconds processes of these groups were stopped because their CPU time was used up.
-
-    Args:
-        root: The root of the file system; tests give another one.
-    """
+    """Return for how many seconds processes of these groups were stopped because their CPU time was used up."""
     total = 0.0
     for folder in _groups(root, "cpu"):
         for line in text_of(folder / "cpu.stat").splitlines():

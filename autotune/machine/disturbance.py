@@ -12,10 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.machine.cgroups import throttled_s
+from autotune.machine.cgroups import ROOT, throttled_s
 from autotune.machine.hardware import topology
 
-ROOT = Path("/")
 _TICK_S = 1 / (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)
 # Columns of /proc/stat: user (with guests), nice, system, irq and softirq; and what the hypervisor took.
 _BUSY = (0, 1, 2, 5, 6)

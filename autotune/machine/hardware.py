@@ -11,14 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from autotune.errors import MachineProblem
-from autotune.machine.cgroups import cpu_quota
+from autotune.machine.cgroups import ROOT, cpu_quota
 
-ROOT = Path("/")
 _EFFICIENT = 0.8  # of the capacity or clock of the fastest core; cores of the same kind differ by less than 10%
 _ROUNDING = 0.01  # a quota of 1.999 CPUs counts as 2 CPUs
 _TESTED = ("Linux", "x86_64")
 _OVERRIDE = "AUTOTUNE_UNTESTED_PLATFORM"
-_LISTS = ("flags", "Features")  # what the CPU can do, as x86 and Arm call it in /proc/cpuinfo
 _ARM_NUMBERS = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
 
 
@@ -44,10 +42,6 @@ def topology(numbers: tuple[int, ...], root: Path = ROOT) -> tuple[LogicalCpu, .
 
     If it says nothing, each CPU has its own core and all cores are of the same kind.
 
-    Args:
-        numbers: The CPUs.
-        root: The root of the file system; tests give another one.
-
     Returns:
         The CPUs in the same order.
     """
@@ -72,7 +66,6 @@ def set_aside(cpus: Sequence[LogicalCpu], count: int) -> tuple[tuple[int, ...], 
     possible either, they are the last CPUs, and may share a core with other stages.
 
     Args:
-        cpus: The CPUs to choose from.
         count: How many to choose.
 
     Returns:
@@ -190,7 +183,6 @@ def cache_bytes(level: int, numbers: Iterable[int], root: Path = ROOT) -> int:
     Args:
         level: 1 is the nearest.
         numbers: The CPUs. A cache that several of them share counts once.
-        root: The root of the file system; tests give another one.
     """
     sizes = dict[tuple[int, ...], int]()
     for number in numbers:
@@ -217,9 +209,6 @@ def usable_cpus(root: Path = ROOT) -> tuple[int, ...]:
     """Return the CPUs that this process can keep busy all the time, ascending.
 
     They are no more than the CPU quota of its container allows.
-
-    Args:
-        root: The root of the file system; tests give another one.
     """
     allowed = allowed_cpus()
     quota = cpu_quota(root)
@@ -234,7 +223,6 @@ def lent_cpus(slots: int, root: Path = ROOT) -> tuple[int, ...]:
 
     Args:
         slots: How many of the usable CPUs to take; 0 for all of them.
-        root: The root of the file system; tests give another one.
     """
     return _some(usable_cpus(root), slots, root)
 
@@ -247,7 +235,6 @@ def kept_cpus(lent: tuple[int, ...], count: int, root: Path = ROOT) -> tuple[tup
     Args:
         lent: The CPUs that tuning may use.
         count: How many of them are for measurements.
-        root: The root of the file system; tests give another one.
 
     Returns:
         The CPUs for measurements, and the CPUs that stay idle because they share a core with those.
@@ -267,29 +254,12 @@ def pin(cpus: Collection[int]) -> None:
                 os.sched_setaffinity(int(thread), cpus)
 
 
-def cpu_flags(root: Path = ROOT) -> frozenset[str]:
-    """Return the names of what the CPU can do, such as `avx2`, as the kernel lists them; none where it does not.
-
-    Args:
-        root: The root of the file system; tests give another one.
-    """
-    try:
-        lines = (root / "proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    listed = (line.partition(":")[2].split() for line in lines if line.startswith(_LISTS))
-    return next(map(frozenset, listed), frozenset())
-
-
 @lru_cache(maxsize=1)
 def cpu_model(root: Path = ROOT) -> str:
     """Return the name of the CPU with the numbers by which its maker tells it from others.
 
     They are its family, model and stepping on x86, as in `AMD EPYC 25/17/1`, and on Arm, where the kernel gives no
     name, its maker, part, variant and revision.
-
-    Args:
-        root: The root of the file system; tests give another one.
     """
     fields: dict[str, str] = {}
     try:

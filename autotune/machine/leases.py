@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import Busy, DiskProblem, one_line
-from autotune.machine.cgroups import unescaped
+from autotune.machine.cgroups import ROOT, unescaped
 from autotune.ownership import owner_name
 from autotune.storage import locks
 from autotune.storage.locks import Lease
 
-ROOT = Path("/")
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in proc_ns.h of the kernel: the namespace of the machine itself
 _IN_MEMORY = ("tmpfs", "ramfs")
 _POLL_S = 0.05
@@ -37,19 +36,12 @@ _COMMAND_LENGTH = 80
 
 @dataclass(frozen=True)
 class _Mount:
-    """A mounted file system: one line of `mountinfo`.
+    """A mounted file system: one line of `mountinfo`."""
 
-    Attributes:
-        device: The device number, such as `8:1`.
-        top: Which folder of the file system is mounted.
-        point: Where it is mounted.
-        kind: The type of the file system.
-    """
-
-    device: str
-    top: str
-    point: str
-    kind: str
+    device: str  # the device number, such as `8:1`
+    top: str  # which folder of the file system is mounted
+    point: str  # where it is mounted
+    kind: str  # the type of the file system
 
     def place(self, folder: str) -> tuple[str, str]:
         """Return the device and the path on it of a folder below the mount point.
@@ -65,9 +57,6 @@ def private_reason(folder: Path, root: Path = ROOT) -> str:
 
     A folder is private if it is somewhere else for the first process of the machine. It is also private if this process
     is in a container and the folder is not mounted from outside.
-
-    Args:
-        root: The root of the file system; tests give another one.
     """
     path = os.path.realpath(folder)
     own = _covering(_mounts(root / "proc/self/mountinfo"), path)
@@ -149,7 +138,6 @@ def lease_one(folder: Path, names: Iterable[str]) -> Lease:
 
     Args:
         folder: The lock folder of this machine.
-        names: The resources.
 
     Returns:
         The lease, which ends with its `with` block.
@@ -267,7 +255,6 @@ def holders(paths: Iterable[Path], root: Path = ROOT) -> list[Holder]:
 
     Args:
         paths: The files of the locks.
-        root: The root of the file system; tests give another one.
     """
     pids = _pids(root)
     holding = sorted({pids[key] for path in paths if (key := _key(path)) in pids})

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.machine.cgroups import cpu_quota, memory_limit, text_of
+from autotune.machine.cgroups import ROOT, cpu_quota, memory_limit, text_of
 from autotune.machine.hardware import LogicalCpu, allowed_cpus, shares_core, topology
 from autotune.machine.leases import private_reason
 
-ROOT = Path("/")
 _MAX_STOLEN = 0.01  # of all CPU time since the machine was started
 _LITTLE_MEMORY = 4 << 30
 
@@ -36,7 +35,6 @@ class Survey:
         measured: The CPUs of measurements. They are the shared ones if measurements have no CPUs of their own.
         lock_folder: The folder of the locks that all processes of this machine must see.
         allowed: The CPUs that this process may run on.
-        root: The root of the file system; tests give another one.
     """
 
     shared: tuple[int, ...]

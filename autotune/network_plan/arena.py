@@ -26,7 +26,6 @@ class BufferLife:
     """The size of a buffer, and when it is in use.
 
     Attributes:
-        bytes: Its size.
         first: The number of the first block that uses it.
         last: The number of the last block that uses it.
     """

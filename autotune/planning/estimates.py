@@ -78,7 +78,6 @@ class Estimates:
         """Take in a stage that ended.
 
         Args:
-            kind: The kind of stage.
             device: The kind of device that its job measures on.
             subjects: The names of its job and its task.
             count: The size of its batch.
@@ -103,7 +102,6 @@ class Estimates:
         """Return how many seconds a stage is expected to take.
 
         Args:
-            kind: The kind of stage.
             device: The kind of device that its job measures on.
             subjects: The names to go by, the most specific last: the job, the task.
             count: The size of its batch.

@@ -26,7 +26,6 @@ def expected_gain(task: TaskView, per_round: int, fastest: float = 0.0) -> float
     to what the machine can do, and is expected to save less.
 
     Args:
-        per_round: The trials of a round.
         fastest: The highest speed of a task of the job; see `TaskView.speed`. 0 if speeds do not count.
 
     Returns:

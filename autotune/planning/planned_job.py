@@ -191,7 +191,6 @@ class PlannedJob:
         """Return how many seconds a stage is expected to take.
 
         Args:
-            kind: The kind of stage.
             candidates: The size of its batch.
             task: The index of its task; None for the mean of the job.
         """

@@ -19,11 +19,11 @@ from functools import cache
 from itertools import compress, groupby
 from operator import is_not
 
+from autotune.planning.allocator import Allocator
 from autotune.planning.estimates import Estimates
 from autotune.planning.planned_job import PlannedJob
 from autotune.planning.planner_state import PlannerState
 from autotune.planning.policy import AGING_S, STAGE_ORDER, Policy, turn
-from autotune.planning.scheduler import Scheduler
 from autotune.planning.view import JobView, MachineResources, RunningView, StageId, StagePlan, measures_on_cpus
 from autotune.reasons import Reason
 
@@ -63,7 +63,7 @@ class Planner:
 
     def __init__(self, machine: MachineResources, policy: Policy, estimates: Estimates | None = None) -> None:
         self._state = PlannerState(machine, policy, estimates)
-        self._scheduler = Scheduler(self._state)
+        self._allocator = Allocator(self._state)
         self._policy = policy
         self._last: tuple[JobView, ...] = ()
 
@@ -102,11 +102,11 @@ class Planner:
         waits_of: Callable[[], dict[int, Reason]],
     ) -> StagePlan:
         self._take_in(jobs, running)
-        starts = self._scheduler.start_stages(now, closes_at)
+        starts = self._allocator.start_stages(now, closes_at)
         waits = waits_of()
         for start in starts:
             self._state.stage_ended(start.stage.id)
-        return StagePlan(tuple(starts), waits, self._scheduler.late)
+        return StagePlan(tuple(starts), waits, self._allocator.late)
 
     def waits(self, now: float, running: Iterable[RunningView]) -> dict[int, Reason]:
         """Return for every job of the last plan that runs nothing what it waits for; the arguments as of `forecast`."""
@@ -203,23 +203,15 @@ def _lacking(kind: str, *, nodes: bool = False) -> Reason:
 
 @dataclass(frozen=True)
 class _SecondsLeft:
-    """What a job still needs, in seconds.
-
-    Attributes:
-        turn: Its place in the order of jobs.
-        cpu_s: CPU time.
-        device_s: Time on its device.
-        serial_s: The sum of its stages, one after another.
-        chain_s: Its longest chain of stages.
-    """
+    """What a job still needs, in seconds."""
 
     job: int
     device: str
-    turn: tuple[float, int]
-    cpu_s: float
-    device_s: float
-    serial_s: float
-    chain_s: float
+    turn: tuple[float, int]  # its place in the order of jobs
+    cpu_s: float  # CPU time
+    device_s: float  # time on its device
+    serial_s: float  # the sum of its stages, one after another
+    chain_s: float  # its longest chain of stages
 
 
 def forecast(state: PlannerState) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""What a policy is: the rule by which the scheduler picks the next stage; and the order of jobs by urgency.
+"""What a policy is: the rule by which the next stage is picked; and the order of jobs by urgency.
 
 A policy is one file in `policies/`: a class derived from `Policy`. It has a line in `policies.POLICIES`, and its name
 is listed in `settings.py`. It gives each ready stage a rank in one or more orders, and picks among the stages that are

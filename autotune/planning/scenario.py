@@ -77,7 +77,6 @@ class Scenario:
         Args:
             task: The index of the task.
             round: The number of the round.
-            kind: The kind of stage.
             count: The size of its batch. The length of a build or a measurement is proportional to it.
         """
         duration = job.seconds[kind]

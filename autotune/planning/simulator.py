@@ -1,4 +1,4 @@
-"""A discrete-event simulation of a scenario, with the state and the scheduler that the planner uses.
+"""A discrete-event simulation of a scenario, with the state and the allocator that the planner uses.
 
 Stages that share CPUs or devices slow each other down.
 """
@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autotune.planning.allocator import Allocator
 from autotune.planning.budget import ended
 from autotune.planning.estimates import Estimates
 from autotune.planning.planner_state import PlannerState
 from autotune.planning.policy import Policy
 from autotune.planning.scenario import Scenario, SimulatedJob
-from autotune.planning.scheduler import Scheduler
 from autotune.planning.usage import LowerBound, ResourceUsage
 from autotune.planning.view import JobView, Kind, RunningView, StageId, StageView, Start, TaskView
 
@@ -153,7 +153,7 @@ class Simulation:
         self._record = record
         self._watch = watch
         self._state = PlannerState(scenario.machine, policy, Estimates())
-        self._scheduler = Scheduler(self._state)
+        self._allocator = Allocator(self._state)
         self._clock = SimulatedClock()
         self._clock.add_capacity("leased", math.inf)
         self._arrivals = sorted(scenario.jobs, key=lambda job: (job.submitted_at, job.id), reverse=True)
@@ -206,7 +206,7 @@ class Simulation:
             self._state.put_job(job.view())
 
     def _start(self) -> None:
-        for start in self._scheduler.start_stages(self._clock.now):
+        for start in self._allocator.start_stages(self._clock.now):
             id = start.stage.id
             job = self._jobs[id.job]
             running = self._state.running[id]
@@ -299,7 +299,6 @@ class SharedCapacity:
         Args:
             now: The simulated time.
             number: A number that grows with every call. It orders stages that end at once.
-            id: The stage.
             seconds: How long it takes at full speed.
             demand: How much of the capacity it uses at full speed.
         """

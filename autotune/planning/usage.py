@@ -110,7 +110,6 @@ class LowerBound:
         """Add a stage.
 
         Args:
-            id: The stage.
             device: The kind of device that its job measures on.
             seconds: How long it takes if it shares nothing.
         """

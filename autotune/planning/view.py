@@ -135,7 +135,6 @@ class RunningView:
     """A stage that a worker runs.
 
     Attributes:
-        cpus: The CPUs it runs on.
         count: How many candidates a search was asked for; 0 for the other stages.
         device: The device that a measurement runs on, such as `cuda:1`. Empty means any device of the job's kind.
         started_at: Epoch seconds.
@@ -154,7 +153,6 @@ class MachineResources:
     """The CPUs and devices that stages may use.
 
     Attributes:
-        cpus: All CPUs.
         devices: The devices to measure on, such as `cpu`, `cuda:0`, `cuda:1`.
         measure_cpus: CPUs set aside for measurements on the `cpu`. If empty, such a measurement takes all CPUs.
         nodes: The machines that these are on, if there are several. Their CPUs and devices have different names, and a
@@ -246,7 +244,6 @@ class StagePlan:
     """What to start now.
 
     Attributes:
-        starts: The stages to start.
         waits: For each job that starts and runs nothing, why it waits.
         late: The jobs with a ready stage that was not started because it would not have ended in time.
     """

@@ -139,7 +139,6 @@ def next_moment(text: str, now: float, zone: tzinfo | None = None) -> float:
 
     Args:
         text: A time such as `07:00`, or a date and time such as `2026-03-01 07:00`.
-        now: The time now.
         zone: The time zone, unless the text names one.
 
     Raises:

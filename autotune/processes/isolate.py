@@ -86,6 +86,12 @@ def isolated(
                 child.end()
 
 
+def isolated_call(work: Callable[[], Any], *, limit_s: float) -> ItemResult:
+    """Return the result of one piece of work in a forked process; it must be JSON."""
+    ((_, result),) = isolated([None], lambda: lambda _: work(), limit_s=limit_s)
+    return result
+
+
 class KeptChild:
     """The child that calls of `isolated` share, one call after the other, with whatever it has opened.
 

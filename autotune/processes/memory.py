@@ -24,11 +24,7 @@ _NEAR_LIMIT = 0.75  # of the limit: the allocation that failed may have been lar
 
 
 def memory_bytes(root: Path = ROOT) -> int:
-    """Return the memory of this machine in bytes, or the limit of its container if that is less.
-
-    Args:
-        root: The root of the file system; tests give another one.
-    """
+    """Return the memory of this machine in bytes, or the limit of its container if that is less."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = memory_limit(root)
     return memory if limit is None else min(memory, int(limit.amount))
@@ -65,7 +61,6 @@ def limit_process(pid: int, share: float) -> int:
     A process that has ended is ignored.
 
     Args:
-        pid: The process.
         share: The fraction of this machine's memory that it may use.
 
     Returns:

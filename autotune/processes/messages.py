@@ -49,7 +49,6 @@ class RunStage:
         id: chosen by the daemon; comes back in the report.
         job: the name of the job's folder.
         kind: what the daemon takes the stage for. The stage file decides what is run.
-        cpus: the CPUs to run on.
         limit_s: seconds after which the stage is killed, from when it holds its leases.
         resources: the names of the leases to hold meanwhile.
         count: how many candidates a search is asked for.

@@ -29,7 +29,6 @@ class InProgress:
     """The candidate that a stage is working on.
 
     Attributes:
-        hash: The candidate.
         attempt: How often the stage was started before.
         deaths: How often it died while it was working on this candidate.
         pardoned: How many attempts died because of other candidates, which have been identified since.

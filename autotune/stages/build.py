@@ -16,8 +16,9 @@ from autotune.processes.children import ItemResult
 from autotune.processes.isolate import isolated
 from autotune.stages.blame import CandidateProgress, tracked, with_quarantine
 from autotune.stages.stage import Stage
+from autotune.storage.disk_space import check_room
 from autotune.storage.formats import Candidate, Failure
-from autotune.storage.room import check_room, temporary_folder
+from autotune.storage.scratch import temporary_folder
 from autotune.storage.seals import LIBRARY, seal
 
 if TYPE_CHECKING:

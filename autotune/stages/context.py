@@ -33,7 +33,6 @@ class StageContext:
 
     Attributes:
         paths, spec: of the job.
-        file: the stage file.
         cpus: numbers of the CPUs it may use.
         count: how many candidates a search is asked for; other stages ignore it.
         device: what a measurement runs on, such as `cuda:1`; other stages ignore it.

@@ -98,18 +98,13 @@ class BoardBench(BuildOnlyBench):
 
 @dataclass
 class _Sessions:
-    """The sessions on boards in which the candidates of one stage are measured.
-
-    Attributes:
-        lines: What went wrong in each session that was lost.
-        lost: How many sessions have been lost at each candidate, by its hash.
-    """
+    """The sessions on boards in which the candidates of one stage are measured."""
 
     bench: BoardBench
     truth: Reference | None
     timer: Callable[[OpenDevice], Timer]
-    lines: list[str]
-    lost: dict[str, int]
+    lines: list[str]  # what went wrong in each session that was lost
+    lost: dict[str, int]  # how many sessions have been lost at each candidate, by its hash
 
     def measure(self, candidate: Candidate) -> ItemResult:
         """Measure a candidate, in further sessions if the first ones are lost."""

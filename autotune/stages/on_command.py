@@ -25,7 +25,7 @@ from autotune.storage.device_kind import is_private, target_keys
 from autotune.storage.formats import COMMAND, Candidate
 from autotune.storage.job_files import is_own
 from autotune.storage.paths import Workspace
-from autotune.storage.room import check_executable, scratch_folder
+from autotune.storage.scratch import check_executable, scratch_folder
 from autotune.storage.seals import digest, file_digest
 from autotune.storage.trees import TreeEntry, walk
 from autotune.storage.tuning_log import TuningLog, trials_to_learn_from

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.errors import StorageError
-from autotune.machine.hardware import cpu_flags
 from autotune.stages import trial_features
 from autotune.stages.context import StageContext
 from autotune.stages.doubtful import Doubtful
@@ -24,7 +23,7 @@ from autotune.storage.formats import Candidate, TaskSpec, Trial, from_json, to_j
 from autotune.storage.paths import TaskLogPaths
 from autotune.storage.trial_index import IndexEntry, by_time
 from autotune.storage.tuning_log import TuningLog
-from autotune.tvm_backend.isa.instruction_sets import max_operations
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags, max_operations
 
 _LOG = logging.getLogger("autotune.stages")
 # A task's first trials are known schedules, up to this number. Of claims for this kind of device so many are tried
@@ -40,20 +39,13 @@ _GPU_GFLOPS = 2e7
 
 @dataclass(frozen=True)
 class _Log:
-    """A tuning log of another kind of device.
+    """A tuning log of another kind of device."""
 
-    Attributes:
-        paths: Its files.
-        here: Whether another workspace claims to have measured it on this kind of device.
-        near: Whether only the version of TVM differs.
-        timed: Its trials that have a time, fastest first.
-    """
-
-    paths: TaskLogPaths
-    here: bool
-    near: bool
+    paths: TaskLogPaths  # its files
+    here: bool  # whether another workspace claims to have measured it on this kind of device
+    near: bool  # whether only the version of TVM differs
     log: TuningLog
-    timed: tuple[IndexEntry, ...]
+    timed: tuple[IndexEntry, ...]  # its trials that have a time, fastest first
 
 
 def first_candidates(

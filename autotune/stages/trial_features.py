@@ -27,7 +27,6 @@ class TrialFeatures:
     """Features and times of the trials of one task.
 
     Attributes:
-        hashes: Of the trials.
         rows: Of each trial, [rows, features]. A trial whose schedule cannot be rebuilt has no rows.
         times_us: Of each trial; 0 for a failed one.
     """

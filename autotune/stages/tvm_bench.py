@@ -13,7 +13,7 @@ from autotune.stages import cost_model_file, proposals
 from autotune.stages.bench import Bench
 from autotune.storage.confirmation import EntryTimes
 from autotune.storage.formats import Candidate
-from autotune.storage.room import check_executable
+from autotune.storage.scratch import check_executable
 
 if TYPE_CHECKING:
     from autotune.tvm_backend.kernels.time_kernel import Timing

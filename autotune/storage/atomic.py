@@ -57,7 +57,7 @@ def publish_bytes(path: Path, data: bytes) -> None:
     temporary = path.with_name(temporary_name())
     try:
         try:
-            _write_new(temporary, data)
+            write_new(temporary, data)
             _replace(temporary, path)
         except BaseException:
             with suppress(OSError):
@@ -86,7 +86,6 @@ def publish_json(path: Path, kind: str, version: int, payload: Mapping[str, Any]
     Args:
         path: The file to write or replace.
         kind: The name of the format.
-        version: The version of the format.
         payload: The rest of the content.
 
     Raises:
@@ -137,7 +136,6 @@ def publish_folder(temporary: Path, final: Path) -> None:
     """Rename a folder to its final name, with everything in it durable.
 
     Args:
-        temporary: The folder.
         final: Its new path, in the same parent folder.
 
     Raises:
@@ -176,7 +174,6 @@ def make_folders(path: Path, mode: int = 0o777) -> None:
     A power cut could otherwise remove a new folder together with the synced files in it.
 
     Args:
-        path: The folder.
         mode: Its permissions. Parents get the usual ones.
 
     Raises:
@@ -267,7 +264,12 @@ def sync_folder(folder: Path) -> None:
     _sync(folder)
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file that is not there yet, and make its bytes durable.
+
+    Raises:
+        OSError: It is there, or cannot be written.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o666)
     try:

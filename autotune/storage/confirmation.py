@@ -19,7 +19,6 @@ class EntryTimes:
     """How long the whole model took at one set of shapes, in milliseconds.
 
     Attributes:
-        name: The name of the set of shapes.
         times_ms: The time of a run in each of some processes.
         tasks_ms: The sum of the best times of the tasks then, each by its weight.
         reference: The runtime of the model as submitted, such as `onnxruntime`; empty if it was not timed.

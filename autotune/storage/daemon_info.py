@@ -16,11 +16,11 @@ from autotune.errors import AutotuneError, StorageError
 from autotune.reasons import Reason
 from autotune.schema import moment
 from autotune.storage import formats
+from autotune.storage.disk_space import disk_trouble
 from autotune.storage.formats import Kind
 from autotune.storage.identity import Identity
 from autotune.storage.paths import Workspace
 from autotune.storage.record_log import RecordLog
-from autotune.storage.room import disk_trouble
 
 _LOG = logging.getLogger("autotune.daemon")
 _UPTIME = ("autotune-attendance", 1)

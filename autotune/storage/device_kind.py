@@ -92,7 +92,6 @@ def note(workspace: Workspace, kind: DeviceKind, key: str = "") -> None:
     """Write down what the folder of a kind of device stands for, unless that is known.
 
     Args:
-        kind: The kind of device.
         key: The name of the folder if it is not that of the kind.
 
     Raises:

@@ -95,7 +95,6 @@ def check(lock: ExportLock, spec: JobSpec, plan: Plan, path: Path) -> None:
 
     Args:
         lock: The content of the file.
-        spec: The job.
         path: The file, for the message.
 
     Raises:

@@ -16,7 +16,7 @@ from autotune.ownership import intruder
 from autotune.storage import formats
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import registry_folder
-from autotune.storage.room import private_folder
+from autotune.storage.private_folders import private_folder
 
 _NAME_DIGITS = 16
 
@@ -27,7 +27,6 @@ class RegisteredExport:
 
     Attributes:
         folder: The absolute path of what it wrote.
-        digest: That of the model.
     """
 
     FORMAT = ("autotune-registered", 1)
@@ -41,7 +40,6 @@ def register(folder: Path, digest: ModelDigest) -> None:
 
     Args:
         folder: What the export wrote.
-        digest: That of the model.
 
     Raises:
         DiskProblem: The registry cannot be written to, or others may write to it.

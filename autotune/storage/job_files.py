@@ -127,7 +127,6 @@ def read_stage(paths: JobPaths, path: Path, spec: JobSpec) -> StageFile:
     """Read the current stage of a round.
 
     Args:
-        path: The stage file.
         spec: What was submitted.
 
     Raises:

@@ -13,7 +13,7 @@ from pathlib import Path
 from autotune.storage.atomic import LEFTOVER_AGE_S, TEMPORARY_PREFIX, remove_temporaries
 from autotune.storage.identity import runs
 from autotune.storage.paths import Workspace
-from autotune.storage.room import remove_old_scratch
+from autotune.storage.scratch import remove_old_scratch
 from autotune.storage.trees import discard_tree
 
 _LOG = logging.getLogger("autotune.daemon")

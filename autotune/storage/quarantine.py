@@ -46,7 +46,6 @@ class Quarantine:
         """Return the failures of the candidates quarantined for a kind of target, by hash. Skip damaged lines.
 
         Args:
-            target_kind: The kind of target.
             board: The name of the boards; empty for devices of this machine.
         """
         return {

@@ -311,19 +311,12 @@ class Transaction:
 
 @dataclass(frozen=True)
 class _Look:
-    """What a log consists of.
+    """What a log consists of."""
 
-    Attributes:
-        headed: Whether it begins with a header.
-        damaged: How many lines are damaged.
-        end: Where the last line ends.
-        torn: How many bytes follow, of an incomplete line.
-    """
-
-    headed: bool
-    damaged: int
-    end: int
-    torn: int
+    headed: bool  # whether it begins with a header
+    damaged: int  # how many lines are damaged
+    end: int  # where the last line ends
+    torn: int  # how many bytes follow, of an incomplete line
 
 
 def _append_durably(path: Path, data: bytes, stamped: bool = False) -> Seal | None:

@@ -25,7 +25,6 @@ class TreeEntry:
 
     Attributes:
         parent: The descriptor of the folder that it is in, until the walk goes on.
-        name: Its name there.
         depth: How many folders it is below the top; 0 for what is in the top folder itself.
         status: What `lstat` says of it.
     """
@@ -54,7 +53,6 @@ def walk(top: Path, *, unlock: bool = False) -> Iterator[TreeEntry]:
     """Yield everything in a folder in the order of names, each folder behind what is in it.
 
     Args:
-        top: The folder.
         unlock: Let the owner read, enter and change each folder, for the sake of who deletes it.
 
     Raises:

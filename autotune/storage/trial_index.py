@@ -54,7 +54,6 @@ class IndexEntry(NamedTuple):
         job_crc32: The CRC-32 of the job that measured it; see `measured_by`.
         disturbed: Whether its measurement was disturbed.
         end: Where its record ends in the log.
-        length: The length of its record.
         checksum: The CRC-32 of its record.
     """
 

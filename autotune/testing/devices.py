@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +91,8 @@ class DeviceContract:
     def test_the_key_of_its_logs_is_the_same_for_the_same_target(self, job: DeviceJob) -> None:
         spec = read_spec(job.paths)
         target = json.loads(json.dumps(dict(reversed(spec.target.items()))))
-        again = type(job.device)(target, *_more(job.device))
+        others = (value for name, value in vars(job.device).items() if name != "target")
+        again = type(job.device)(target, *others)
         assert again.log_kinds() == job.device.log_kinds()
         assert spec.target_key in [kind.key for kind in again.log_kinds()]
 
@@ -153,8 +153,3 @@ def _fails_at(bad: Candidate) -> Any:
         return timed
 
     return timer
-
-
-def _more(device: Device) -> Sequence[Any]:
-    """Return what a device has besides its target."""
-    return [value for name, value in vars(device).items() if name != "target"]

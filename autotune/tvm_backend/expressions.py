@@ -12,7 +12,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.types import Call, Expr, Function, IRModule, Var
+from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, Var
 
 _FLOATS = ("float16", "float32", "float64")
 _OF_NUMPY = frozenset((*_FLOATS, "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))))
@@ -78,7 +78,7 @@ def constant_of(values: npt.NDArray[Any], dtype: str) -> Expr:
 def kernel_calls(prepared: IRModule) -> list[list[Call]]:
     """Return the calls of tensor programs of each entry of a prepared model, in order."""
     entries = [item for item in prepared.functions.values() if isinstance(item, relax.Function)]
-    values = [[binding.value for block in entry.body.blocks for binding in block.bindings] for entry in entries]
+    values = [[binding.value for binding in bindings_of(entry)] for entry in entries]
     return [[value for value in of_entry if op_name(value).startswith("relax.call_tir")] for of_entry in values]
 
 
@@ -123,7 +123,6 @@ def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str
     """Return whether a value is a floating-point convolution with constant weights and static shapes.
 
     Args:
-        operator: The convolution that it has to be.
         image: The axes of its layouts that follow batch and channels: NCHW, with weights in OIHW.
         channels: The axes of the layout of its weights before those.
     """
@@ -136,28 +135,37 @@ def plain_convolution(value: Expr, operator: str = "relax.nn.conv2d", image: str
     return typed and layouts == (f"NC{image}", f"{channels}{image}", f"NC{image}")
 
 
-def variables(expr: Expr) -> Iterator[Expr]:
-    """Yield the variables that a bound value reads, each as often as it reads it."""
-    if isinstance(expr, relax.Var):
+def leaves(expr: Expr) -> Iterator[Expr]:
+    """Yield the variables and the constants that a bound value reads, each as often as it reads it."""
+    if isinstance(expr, relax.Var) or is_tensor_constant(expr):
         yield expr
     elif isinstance(expr, relax.TupleGetItem):
-        yield from variables(expr.tuple_value)
+        yield from leaves(expr.tuple_value)
     elif isinstance(expr, relax.Call | relax.Tuple):
         for item in expr.args if isinstance(expr, relax.Call) else expr.fields:
-            yield from variables(item)
+            yield from leaves(item)
+
+
+def variables(expr: Expr) -> Iterator[Var]:
+    """Yield the variables that a bound value reads, each as often as it reads it."""
+    return (item for item in leaves(expr) if isinstance(item, relax.Var))
+
+
+def bindings_of(function: Function) -> list[Binding]:
+    """Return the bindings of all blocks of a function, in order."""
+    return [binding for block in function.body.blocks for binding in block.bindings]
 
 
 def readers(function: Function) -> dict[Var, list[tuple[Var, Expr]]]:
     """Return what reads each variable of a function, as variables and their values, each as often as it reads it."""
     made: dict[Var, list[tuple[Var, Expr]]] = {}
-    for block in function.body.blocks:
-        for item in block.bindings:
-            for var in variables(item.value):
-                made.setdefault(var, []).append((item.var, item.value))
+    for item in bindings_of(function):
+        for var in variables(item.value):
+            made.setdefault(var, []).append((item.var, item.value))
     return made
 
 
 def has_branches(function: Function) -> bool:
     """Return whether parts of a function run only at times, or are functions."""
-    values = [binding.value for block in function.body.blocks for binding in block.bindings]
+    values = [binding.value for binding in bindings_of(function)]
     return any(isinstance(value, relax.If | relax.Function | relax.SeqExpr) for value in values)

@@ -12,7 +12,7 @@ from tvm.relax import transform
 from autotune.network_plan.plan import NOTHING, Plan
 from autotune.options import Activations, Precision
 from autotune.tvm_backend.cuda import tf32
-from autotune.tvm_backend.expressions import op_name
+from autotune.tvm_backend.expressions import bindings_of, op_name
 from autotune.tvm_backend.graph.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.graph.concurrent import groups_beside, join_kernels
 from autotune.tvm_backend.graph.constants import fold_constants
@@ -151,7 +151,7 @@ def unlowered(module: IRModule) -> list[str]:
     Args:
         module: What `prepare` returned.
     """
-    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    calls = [binding.value for binding in bindings_of(module["main"])]
     names = {op_name(call) for call in calls if op_name(call) and call.op.get_attr("FLegalize") is not None}
     return sorted(name.removeprefix("relax.") for name in names)
 

@@ -193,7 +193,6 @@ def instructions(description: Mapping[str, Any], *, integers: bool, bfloat16: bo
     """Return the sets of instructions that code for the CPU of a target may use, as the system lists them.
 
     Args:
-        description: The target.
         integers: Whether the code has integer kernels.
         bfloat16: Whether it has kernels for bfloat16.
     """

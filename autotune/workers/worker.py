@@ -50,9 +50,9 @@ from autotune.processes.memory import limit_memory, memory_share
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import Fatal, KillStage, Ready, RunStage, StageBegan, StageReport, receive, send
 from autotune.settings import TARGET_KINDS
+from autotune.storage.disk_space import stops_everything
 from autotune.storage.formats import KINDS
 from autotune.storage.paths import Workspace
-from autotune.storage.room import stops_everything
 from autotune.tvm_backend.load import installation
 from autotune.workers.stage_runner import LEASE_WAIT_S
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from autotune.errors import DiskProblem, disk_problem
-from autotune.processes.children import refused
+from autotune.errors import DiskProblem
 from autotune.processes.interrupts import signal_name
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import Fatal, KillStage, Message, Ready, RunStage, StageReport, receive, send
-from autotune.regular_file import open_to_write, truncate
+from autotune.regular_file import truncate
 from autotune.storage.atomic import publish_bytes
 from autotune.storage.paths import Workspace
+from autotune.workers import daemon_child
 from autotune.workers.stage_runner import LEASE_WAIT_S, StageRunner
 
 # A worker loads TVM before it is ready, perhaps from a slow disk.
@@ -29,24 +26,15 @@ _READY_LIMIT_S = 180.0
 
 @dataclass
 class _WorkerProcess:
-    """One worker and the stages it has.
+    """One worker and the stages it has."""
 
-    Attributes:
-        kind: The kind of target it was started for.
-        answers: Reads what it reports.
-        deadlines: When to give up on it, in monotonic seconds, by the id of each of its stages.
-        ready_by: When to give up on its start; None once it is ready.
-        stages: How many stages it was given.
-        fatal: Why it cannot run any stage.
-    """
-
-    kind: str
+    kind: str  # the kind of target it was started for
     popen: subprocess.Popen[bytes]
-    answers: MessageReader
-    deadlines: dict[int, float]
-    ready_by: float | None
-    stages: int = 0
-    fatal: str = ""
+    answers: MessageReader  # reads what it reports
+    deadlines: dict[int, float]  # when to give up on it, in monotonic seconds, by the id of each of its stages
+    ready_by: float | None  # when to give up on its start; None once it is ready
+    stages: int = 0  # how many stages it was given
+    fatal: str = ""  # why it cannot run any stage
 
     def send(self, message: Message) -> None:
         assert self.popen.stdin is not None
@@ -101,7 +89,7 @@ class WorkerPool(StageRunner):
         if process.deadlines:
             self._retired.append(process)
         else:
-            _kill(process)
+            daemon_child.end(process.popen)
         return None
 
     def _all(self) -> list[_WorkerProcess]:
@@ -128,32 +116,25 @@ class WorkerPool(StageRunner):
                 yield from self._give_up(process)
             elif process in self._retired and not process.deadlines:
                 self._retired.remove(process)
-                _kill(process)
+                daemon_child.end(process.popen)
 
     def stop(self) -> None:
         """Kill all workers and everything they run."""
         for process in self._all():
-            _kill(process)
+            daemon_child.end(process.popen)
         self._processes.clear()
         self._retired.clear()
 
     def _start(self, kind: str) -> _WorkerProcess:
-        command = [sys.executable, "-m", "autotune.workers.worker"]
-        command += ["--workspace", str(self._workspace.root), "--kind", kind, "--daemon", str(os.getpid())]
-        with self._log(kind) as log:
-            popen = _spawn(command, log)
+        options = ("--workspace", str(self._workspace.root), "--kind", kind, "--daemon", str(os.getpid()))
+        log = self._workspace.worker_log(kind)
+        order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        popen = daemon_child.start("autotune.workers.worker", log, *options, variables=order)
         assert popen.stdout is not None
         answers = MessageReader(popen.stdout.fileno())
         process = _WorkerProcess(kind, popen, answers, {}, time.monotonic() + _READY_LIMIT_S)
         self._processes[kind] = process
         return process
-
-    def _log(self, kind: str) -> BinaryIO:
-        path = self._workspace.worker_log(kind)
-        try:
-            return open_to_write(path)
-        except OSError as error:
-            raise disk_problem("write", path, error) from error
 
     def _take(self, process: _WorkerProcess, message: Message) -> StageReport | None:
         if isinstance(message, StageReport):
@@ -167,7 +148,7 @@ class WorkerPool(StageRunner):
 
     def _give_up(self, process: _WorkerProcess) -> Iterator[StageReport]:
         """Kill a worker and report its stages: as crashed, or as unfit if it could not even start."""
-        _kill(process)
+        daemon_child.end(process.popen)
         death = _death(process)
         if process in self._retired:
             self._retired.remove(process)
@@ -187,31 +168,6 @@ def _death(process: _WorkerProcess) -> str:
         return "did not answer and was ended"
     status = process.popen.returncode
     return f"died ({signal_name(-status) if status < 0 else f'status {status}'})"
-
-
-def _spawn(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise refused(error) from error
-
-
-def _kill(process: _WorkerProcess) -> None:
-    """End a worker: a healthy one ends with its children when its standard input closes, any other is killed."""
-    for stream in (process.popen.stdin, process.popen.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.popen.pid, signal.SIGKILL)
-    process.popen.wait()
 
 
 def shorten(path: Path, most: int) -> None:

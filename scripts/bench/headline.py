@@ -34,10 +34,11 @@ import numpy as np
 from bench_inference import compared
 
 from autotune.commands.submit.words import parse_inputs
-from autotune.machine.hardware import cpu_flags, cpu_model
+from autotune.machine.hardware import cpu_model
 from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.timing.comparison import RuntimeTimes, ratios
 from autotune.tvm_backend.export.writing.files import REPORT
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.models.hints import onnx_hints
 from autotune.tvm_backend.models.onnx.read import parse_file, resolve_inputs
 

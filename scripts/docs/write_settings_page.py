@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from autotune import schema
-from autotune.config import Config, Setting
+from autotune.config import Config
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 INTRODUCTION = """\
@@ -38,6 +39,26 @@ A value is of the type of its default. The error for a number out of bounds says
 """
 
 
+class Setting(NamedTuple):
+    """One setting. `type` is that of its field, with the bounds."""
+
+    section: str
+    key: str
+    default: int | float | str
+    doc: str
+    type: Any
+
+
+def settings() -> list[Setting]:
+    """Return every setting there is, in the order of the sections."""
+    return [
+        Setting(name, key, getattr(defaults, key), (meta and meta.description) or "", hint)
+        for name, defaults in Config.sections().items()
+        for key, hint in schema.field_types(defaults.__class__).items()
+        for meta in [schema.meta_of(hint)]
+    ]
+
+
 def main() -> None:
     """Write the page."""
     PAGE.write_text(page())
@@ -50,7 +71,7 @@ def page() -> str:
 
 
 def _sections() -> Iterator[str]:
-    described = Config.describe()
+    described = settings()
     for name, defaults in Config.sections().items():
         yield f"## [{name}]\n"
         yield f"{inspect.getdoc(defaults)}\n"

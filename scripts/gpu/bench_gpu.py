@@ -34,7 +34,7 @@ from exports import Export
 
 from autotune.errors import AutotuneError
 from autotune.machine import gpus
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.comparison import alternating

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from autotune.machine import hardware
-from autotune.machine.hardware import allowed_cpus, cache_bytes, cpu_flags, cpu_model, kept_cpus, lent_cpus, usable_cpus
+from autotune.machine.hardware import allowed_cpus, cache_bytes, cpu_model, kept_cpus, lent_cpus, usable_cpus
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 
 _CPU = "sys/devices/system/cpu"
 _THREADS = {f"{_CPU}/cpu{n}/topology/core_cpus_list": f"{n % 4},{n % 4 + 4}" for n in range(8)}

@@ -8,8 +8,6 @@ from types import ModuleType
 
 import pytest
 
-from autotune.config import Config
-
 
 @pytest.fixture(scope="module")
 def script(load_script: Callable[[str], ModuleType]) -> ModuleType:
@@ -22,7 +20,7 @@ def test_the_page_is_what_the_declarations_say(script: ModuleType) -> None:
 
 def test_the_page_has_every_setting_in_its_section(script: ModuleType) -> None:
     sections = {text.split("]")[0]: text for text in script.page().split("## [")[1:]}
-    settings = list(Config.describe())
+    settings = script.settings()
     assert len(settings) > 20
     for setting in settings:
         assert f"\n- `{setting.key} = {json.dumps(setting.default)}`: " in sections[setting.section]

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from tvm import relax
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.runners import onnx_session
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.tasks import extract_tasks

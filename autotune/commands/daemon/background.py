@@ -18,7 +18,7 @@ from autotune.regular_file import open_to_write
 from autotune.storage.daemon_info import running_daemon
 from autotune.storage.identity import Identity
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import check_ours, private_folder
+from autotune.storage.private_folders import check_ours, private_folder
 
 _START_LIMIT_S = 20.0
 _POLL_S = 0.05

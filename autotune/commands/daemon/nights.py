@@ -24,7 +24,7 @@ from autotune.errors import BadInput, BadState, DaemonRunning, MachineProblem, T
 from autotune.planning.windows import parse_window
 from autotune.storage.atomic import make_folders, publish_bytes, remove
 from autotune.storage.paths import Workspace
-from autotune.storage.room import private_folder
+from autotune.storage.private_folders import private_folder
 
 _TOOLS = ("ld", "gcc", "cc", "clang", "nvcc", "nvidia-smi")
 _STANDARD = ("/usr/local/bin", "/usr/bin", "/bin")

@@ -63,7 +63,6 @@ def export(
     Args:
         workspace: Where the job is.
         config: The settings.
-        paths: The job.
         output: The folder. It is made if it does not exist.
         progress: Called with a description of each step when it starts.
         options: What else is asked for.

@@ -56,7 +56,6 @@ class LastExport:
         made_from: The digest of all that it was made from.
         folder: The absolute path of what it wrote.
         files: Its files, in the order in which they are published.
-        seal: The seal of these.
     """
 
     FORMAT = ("autotune-last-export", 1)
@@ -103,7 +102,6 @@ def remember(paths: JobPaths, digest: str, output: Path) -> None:
     """Write down what was exported, unless the digest is empty.
 
     Args:
-        paths: The job.
         digest: What `made_from` returned before.
         output: The folder that was written.
 
@@ -123,7 +121,6 @@ def again(paths: JobPaths, digest: str, output: Path) -> dict[str, Any] | None:
     """Write what the last export of a job wrote, if it was made from the same, and its files are as it wrote them.
 
     Args:
-        paths: The job.
         digest: What `made_from` returned now.
         output: The folder to write to, which is there; it may be that of the last export.
 

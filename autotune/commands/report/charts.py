@@ -158,7 +158,6 @@ def parallel_coordinates(names: Sequence[str], trials: Sequence[KnobValues], fas
     """Return one line for each trial through its values of some knobs and its time.
 
     Args:
-        names: The knobs.
         trials: The trials, the fastest first. Of many, some are left out, evenly.
         fast: How many of them are the fastest, which are highlighted.
     """

@@ -273,7 +273,6 @@ def outlook(
 
     Args:
         spec: What was submitted.
-        tasks: The trials of each task.
         set_aside: Which tasks are tuned no further.
         times: Where its time went. The pace of the hour is that of its stages so far.
         ended: Whether it has ended, and so uses no more of its budget.

@@ -28,8 +28,8 @@ from autotune.storage.formats import INPUTS_VERSION, Control, JobSpec, LastId, S
 from autotune.storage.job_files import make_folder, seal_of
 from autotune.storage.model_digest import ModelDigest
 from autotune.storage.paths import JobPaths, Workspace
+from autotune.storage.private_folders import private_folder
 from autotune.storage.quantisation import Quantisation
-from autotune.storage.room import private_folder
 from autotune.storage.trees import discard_tree
 from autotune.storage.tuning_log import TuningLog
 from autotune.workers import oneshot

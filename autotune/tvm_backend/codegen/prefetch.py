@@ -45,7 +45,6 @@ def prefetch_weights(function: PrimFunc, instruction: str) -> PrimFunc:
     """Insert prefetches into a lowered program: its buffers are flat, and its innermost loops are vectors.
 
     Args:
-        function: The program.
         instruction: In assembly, what fetches the line of `$0`.
     """
     body, _ = _Prefetcher().visit(function.body)
@@ -62,19 +61,12 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Stream:
-    """Vectors of weights, each of which is multiplied by a single element.
-
-    Attributes:
-        buffer: The weights.
-        starts: Where each vector begins.
-        lanes: How many elements it has.
-        inner: The loops around the vectors that the walk has left, from outside in.
-    """
+    """Vectors of weights, each of which is multiplied by a single element."""
 
     buffer: Buffer
-    starts: tuple[Index, ...]
-    lanes: int
-    inner: tuple[_Loop, ...] = ()
+    starts: tuple[Index, ...]  # where each vector begins
+    lanes: int  # how many elements it has
+    inner: tuple[_Loop, ...] = ()  # the loops around the vectors that the walk has left, from outside in
 
     @property
     def size(self) -> int:

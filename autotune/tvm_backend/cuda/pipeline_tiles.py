@@ -20,9 +20,7 @@ class Tiles:
     """What a block of threads does, as the annotations of the block that computes a tile say it.
 
     Attributes:
-        rows: Of the tile.
         pieces, vector: Its columns are `pieces` times `vector`, which a thread takes at a time.
-        threads: Of the block.
         steps: How many instructions sum the terms of a tile, one after the other.
         stages: How many tiles of the operands are in shared memory.
     """

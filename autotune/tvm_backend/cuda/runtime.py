@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import MachineProblem
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.linker import find_linker
 
 CUDART = "libcudart.so.13"  # the one that TVM's wheel was linked against

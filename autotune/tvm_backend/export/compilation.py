@@ -63,7 +63,6 @@ class JobModel:
     """A model with a function for each set of shapes.
 
     Attributes:
-        imported: The model as it was imported.
         prepared: The model after the passes.
         programs: The tensor programs of its tasks.
         target: What it is compiled for.
@@ -80,7 +79,6 @@ class JobModel:
 
         Args:
             paths: The files of the job.
-            spec: The job.
 
         Raises:
             VerificationError: They are not those that were submitted.
@@ -111,8 +109,6 @@ class JobModel:
 
         Args:
             paths: The files of the job.
-            spec: The job.
-            index: Which of its sets of shapes.
             names: Tensors of its graph that it puts out, too, after its outputs.
         """
         target = tvm_target(spec.target)
@@ -199,10 +195,6 @@ def prepare_by_plan(module: IRModule, target: Target, spec: JobSpec, plan: Plan)
 def compile_untuned(module: IRModule, target: Target) -> Executable:
     """Compile an imported model with TVM's default pipeline.
 
-    Args:
-        module: The imported model.
-        target: The target.
-
     Returns:
         The executable.
     """
@@ -220,7 +212,6 @@ def compile_tuned(
         programs: The tensor programs of its tasks.
         best: The best trial of each task, by the hash of its program. A task without a trial gets the schedule that the
             prior predicts to be the fastest, or any valid schedule if there is no prior.
-        target: The target.
 
     Returns:
         The executable.
@@ -320,7 +311,6 @@ class Joiner:
 
         Args:
             name: What its function `main` is called from now on. Tensor programs have no such names.
-            module: The module.
         """
         if name == "main":
             self._only = module

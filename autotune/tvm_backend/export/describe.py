@@ -23,7 +23,7 @@ from autotune.tvm_backend.export.writing.planned_network import (
     read_network,
     tensor_bytes,
 )
-from autotune.tvm_backend.expressions import op_name
+from autotune.tvm_backend.expressions import bindings_of, op_name
 from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS
 from autotune.tvm_backend.graph.run_order import MIN_MEMORY
 from autotune.tvm_backend.lowering import finish
@@ -41,7 +41,6 @@ def plan_of_job(paths: JobPaths, spec: JobSpec, entry: str) -> Plan:
     """Return the plan that the model of a job is compiled by, with the best times of its tasks so far.
 
     Args:
-        paths: The job.
         spec: What was submitted.
         entry: The name of its set of shapes; empty where there is one.
 
@@ -67,7 +66,6 @@ def plan_of(
 
     Args:
         prepared: What `prepare` returned.
-        target: Its target.
         tasks: The name of each task, by its hash.
         times: The best time of each task so far, by its name, in microseconds.
         model: The model, as users know it.
@@ -108,7 +106,7 @@ def memory_of(prepared: IRModule, target: Target) -> Memory:
 
 def _memory(prepared: IRModule, lowered: IRModule, network: Network) -> Memory:
     inputs = sum(aligned(tensor_bytes(item)) for item in network.inputs)
-    values = [item.value for block in lowered["main"].body.blocks for item in block.bindings]
+    values = [item.value for item in bindings_of(lowered["main"])]
     storages = [int(value.args[0].values[0]) for value in values if op_name(value) == "relax.vm.alloc_storage"]
     return Memory(
         arena=network.arena_bytes,
@@ -206,7 +204,7 @@ def _layout(shape: Sequence[int], *, is_weight: bool) -> str:
 def _operators(prepared: IRModule) -> dict[str, list[tuple[str, ...]]]:
     """Return the operators of each call of a kernel, by its name, in order."""
     main = prepared["main"]
-    values = [item.value for block in main.body.blocks for item in block.bindings]
+    values = [item.value for item in bindings_of(main)]
     calls = [value for value in values if op_name(value) == "relax.call_tir"]
     operators: dict[str, list[tuple[str, ...]]] = {}
     for call, names in zip(calls, main.attrs[OPERATORS], strict=True):

@@ -38,7 +38,6 @@ def draw(inputs: Sequence[InputSpec], seed: int, hints: Hints = NO_HINTS, versio
     are all ones.
 
     Args:
-        inputs: The inputs to draw.
         seed: The seed of the random numbers.
         hints: What the model says of its inputs.
         version: 1 for noise in place of pictures and sounds.

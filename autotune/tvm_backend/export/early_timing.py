@@ -54,7 +54,6 @@ def compile_early(
     Args:
         workspace: Where the tuning logs are.
         paths: The files of the job.
-        spec: The job.
         library: Where the library is written.
         cuda_graph: Whether its kernels are launched as a CUDA graph, if the job is for CUDA.
         kept_bytes: How large the compiled kernels of the workspace that are kept may be together.
@@ -83,7 +82,6 @@ def time_early(
 
     Args:
         paths: The files of the job.
-        spec: The job.
         library: What `compile_early` has written.
         tasks_ms: The sum of the tasks' best times at each set of shapes.
         timing: How it is timed.

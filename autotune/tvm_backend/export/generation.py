@@ -101,7 +101,6 @@ class LanguageModel:
         """Run the model on tokens that `check_tokens` has accepted, and return the logits after the last one.
 
         Args:
-            ids: The tokens.
             past: How many are in the cache before.
             cache: Keys and values. They are changed.
         """
@@ -152,7 +151,6 @@ def check_tokens(ids: Sequence[int], past: int, vocabulary: int, context: int) -
     """Check that a model can read tokens: a kernel would read elsewhere, or overwrite what it keeps.
 
     Args:
-        ids: The tokens.
         past: How many it has read before.
         vocabulary: How many tokens there are.
         context: How many it has room for.
@@ -194,7 +192,6 @@ def plan_parts(count: int, past: int, sizes: Sequence[int], context: int) -> Ite
     A function for more tokens than are left is used from a quarter of its size on, where the context has room for it.
 
     Args:
-        count: How many tokens there are.
         past: How many were read before.
         sizes: How many tokens the functions read, in ascending order; the first reads one.
         context: How many tokens there is room for.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from autotune.storage.formats import Entry
 from autotune.tvm_backend.export.drawn_inputs import draw
 from autotune.tvm_backend.export.padding import pick_entry
 from autotune.tvm_backend.export.submitted import Submitted
-from autotune.tvm_backend.models import arrays_file
-from autotune.tvm_backend.models.arrays_file import ArraysFile, Header, NotPlainArrays
+from autotune.tvm_backend.models.arrays_file import ArraysFile, Header, opened
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -46,8 +44,6 @@ def verification_inputs(
     """Choose the inputs for the model of a job.
 
     Args:
-        model: The model as submitted.
-        inputs: The inputs of the model.
         file: An NPZ file with the inputs; None for random ones.
         seed: The seed of random inputs.
 
@@ -72,7 +68,7 @@ def load(file: Path, inputs: Sequence[InputSpec]) -> Arrays:
     Raises:
         BadInput: The file cannot be read, an input is missing, or an input has a wrong shape or type.
     """
-    with _opened(file) as arrays:
+    with opened(file, BadInput) as arrays:
         return [_checked(file, item, arrays) for item in inputs]
 
 
@@ -99,7 +95,7 @@ def files_of_entries(files: Sequence[Path], entries: Sequence[Entry]) -> dict[st
 def _entry_of(file: Path, entries: Sequence[Entry]) -> str:
     if len(entries) == 1:
         return entries[0].name
-    with _opened(file) as arrays:
+    with opened(file, BadInput) as arrays:
         there = {item.name: _header(file, item, arrays).shape for item in entries[0].inputs}
     try:
         return pick_entry(
@@ -107,17 +103,6 @@ def _entry_of(file: Path, entries: Sequence[Entry]) -> str:
         )
     except ValueError as error:
         raise BadInput(f"{file}: {error}") from error
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[ArraysFile]:
-    try:
-        with arrays_file.opened(file) as arrays:
-            yield arrays
-    except OSError as error:
-        raise BadInput(f"cannot read {file}: {error.strerror or error}") from error
-    except NotPlainArrays as error:
-        raise BadInput(f"cannot read {file}: {error}") from error
 
 
 def _header(file: Path, item: InputSpec, arrays: ArraysFile) -> Header:

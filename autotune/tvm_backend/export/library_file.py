@@ -33,8 +33,6 @@ class WeightsPart:
 
     Attributes:
         first: Where it begins, in bytes.
-        bytes: Its size.
-        sha256: The digest of it.
     """
 
     first: Size
@@ -47,7 +45,6 @@ class LibraryFile:
     """A library as `report.json` describes it.
 
     Attributes:
-        bytes: Its size.
         sha256: The digest of all but the mapped weights.
         weights: These; None if it has none.
     """
@@ -75,7 +72,6 @@ def check(library: Path, written: LibraryFile, *, weights: bool) -> None:
     """Check that a library is what an export wrote.
 
     Args:
-        library: The library.
         written: What the report says of it.
         weights: Whether to check the mapped weights, too. That reads all of them.
 

@@ -90,7 +90,6 @@ class Loadable:
         instructions: What the CPU must have, as `cpu_flags` names it.
         library: The file; None in the report of an earlier version.
         language: What is known of a language model; None for any other.
-        padding: Its open dimensions.
     """
 
     target: CompiledFor

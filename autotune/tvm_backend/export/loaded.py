@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.errors import AutotuneError, BadInput, MachineProblem
-from autotune.machine.hardware import cpu_flags, cpu_model
+from autotune.machine.hardware import cpu_model
 from autotune.tvm_backend.cuda import runtime
 from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.host_runtime import load_on_host
 from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, OpenDimensions, read_loadable
 from autotune.tvm_backend.export.padding import cut, padded, pick_entry, sizes_of
-from autotune.tvm_backend.isa.instruction_sets import permissions
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags, permissions
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
 
 _PICKED = 1024  # shapes of inputs whose entry is remembered: to look among many takes 0.1 ms
@@ -37,7 +37,6 @@ def load(library: Path, report: Mapping[str, Any], threads: int = 0, *, check_we
     A library has a thread pool of its own, which is started by its first call.
 
     Args:
-        library: The library.
         report: The content of the `report.json` beside it.
         threads: How many threads to use; 0 for what TVM_NUM_THREADS says, and without it for what the report says.
         check_weights: Whether to read the mapped weights now, and to check them too.
@@ -257,7 +256,6 @@ def check_index(name: str, array: Array, rows: int) -> None:
     The C++ programs have the same check.
 
     Args:
-        name: The name of the input.
         array: The input, a NumPy array. Of other numbers than integers the model takes the whole part.
         rows: How many rows the table has.
 

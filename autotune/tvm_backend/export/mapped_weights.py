@@ -21,8 +21,8 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, values_of
-from autotune.tvm_backend.graph.rewrite import with_blocks
+from autotune.tvm_backend.expressions import bindings_of, is_tensor_constant, values_of
+from autotune.tvm_backend.graph.rewrite import with_blocks, with_functions
 from autotune.tvm_backend.isa.instruction_sets import architecture_of
 from autotune.tvm_backend.isa.values import Architecture
 from autotune.tvm_backend.linker import architecture
@@ -73,17 +73,13 @@ def map_weights(lowered: IRModule, triple: str = "") -> tuple[IRModule, MappedWe
         return lowered, MappedWeights(())
     numbers: dict[DeviceArray, int] = {}
     arrays: list[Array] = []
-    functions = {
-        name: _asking(function, numbers, arrays) if isinstance(function, relax.Function) else function
-        for name, function in lowered.functions.items()
-    }
-    module = tvm.IRModule(functions, attrs=lowered.attrs, global_infos=lowered.global_infos)
+    module = with_functions(lowered, lambda function: _asking(function, numbers, arrays))
     return module, MappedWeights(tuple(arrays))
 
 
 def _asking(function: Function, numbers: dict[DeviceArray, int], arrays: list[Array]) -> Function:
     """A function whose kernels get large weights from the library."""
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    bindings = bindings_of(function)
     if not all(isinstance(binding, relax.VarBinding) for binding in bindings):
         return function
     weights: dict[int, Var] = {}

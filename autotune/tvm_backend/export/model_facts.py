@@ -38,7 +38,6 @@ def kernel_work(prepared: IRModule, tasks: Mapping[str, str], target: Target) ->
     Args:
         prepared: What `prepare` returned.
         tasks: The name of each task, by its hash.
-        target: The target.
 
     Returns:
         The work by the name of the tensor program; of several that run beside each other, by their joined name.

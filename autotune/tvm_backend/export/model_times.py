@@ -29,7 +29,6 @@ class Comparison:
         reference: The runtime of the model as submitted.
         times: The times of each runtime; None for one that ran elsewhere than the library: it cannot be compared. None
             of all if nothing was timed.
-        kernels: The times of the kernels of the tuned model.
     """
 
     verified: Verified
@@ -98,7 +97,6 @@ def compare(
     """Time the libraries of a job at one set of shapes, beside the model as submitted where that runs on the device.
 
     Args:
-        export: The job.
         verified: What `verify` returned.
         libraries: The libraries by the key of their latency in the report.
         reference_threads: How many threads the model as submitted uses; 0 for as many as the libraries.

@@ -80,7 +80,6 @@ class Leases:
 
     Attributes:
         request: What is exported, and where.
-        spec: The job.
         steps: Tells the user the steps.
     """
 

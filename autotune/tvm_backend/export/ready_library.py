@@ -76,7 +76,6 @@ class ReadyLibrary:
         made_from: What `made_from` returned before it was compiled.
         facts: What a report says of it.
         library: The digest of its file, in hexadecimal digits.
-        seal: The seal of all this.
     """
 
     FORMAT = ("autotune-ready-library", 1)
@@ -172,7 +171,6 @@ def copy(paths: JobPaths, ready: ReadyLibrary, library: Path) -> bool:
     """Copy the library of a job that is ready, and return whether the copy is what was compiled.
 
     Args:
-        paths: The job.
         ready: What `find` returned.
         library: The file to write.
     """

@@ -161,7 +161,6 @@ class MachineRun:
     """A function of a model on a virtual machine that has it loaded. A call runs it once and returns its outputs.
 
     Attributes:
-        function: The function.
         device: Where it runs; None for the CPU, which TVM's runtime alone has loaded it for.
         tensors: Its inputs there.
         machine: That virtual machine, as TVM's runtime has it.
@@ -212,7 +211,6 @@ def machine_runner(
         machine: The virtual machine, as TVM's runtime has it.
         device: Where it runs; None for the CPU, where TVM's runtime alone is loaded.
         arrays: The value of each input.
-        function: The function of the model.
         kept: Whether each input stays as the model has changed it; none does by default.
     """
     if device is not None and str(device.type) != "cpu":

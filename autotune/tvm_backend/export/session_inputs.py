@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from autotune.tvm_backend.types import ModelProto, ValueInfoProto
@@ -51,13 +52,12 @@ def described_outputs(proto: ModelProto, shape_of: Callable[[int], Shape]) -> li
     """Return the outputs of a model; None if one is of a kind that only ONNX Runtime describes.
 
     Args:
-        proto: The model.
         shape_of: Returns the shape of an output that ONNX Runtime infers, where the file says less.
     """
     items = list(proto.graph.output)
     if not all(map(_is_tensor, items)):
         return None
-    shapes = [_fixed(item) or _later(shape_of, index) for index, item in enumerate(items)]
+    shapes = [_fixed(item) or partial(shape_of, index) for index, item in enumerate(items)]
     return [NodeArg(item.name, _type(item), shape) for item, shape in zip(items, shapes, strict=True)]
 
 
@@ -74,10 +74,6 @@ def of_report(report: Mapping[str, Any]) -> tuple[Sequence[NodeArg], Sequence[No
 def _of_json(item: Mapping[str, Any], dims: Sequence[str]) -> NodeArg:
     shape = [dim or size for dim, size in zip(dims or [""] * len(item["shape"]), item["shape"], strict=True)]
     return NodeArg(item["name"], f"tensor({_OTHER_NAMES.get(item['dtype'], item['dtype'])})", shape)
-
-
-def _later(shape_of: Callable[[int], Shape], index: int) -> Callable[[], Shape]:
-    return lambda: shape_of(index)
 
 
 def _is_tensor(item: ValueInfoProto) -> bool:

@@ -19,7 +19,7 @@ from autotune.storage.atomic import make_folders, remove_temporaries
 from autotune.storage.export_lock import LOCK
 from autotune.storage.formats import JobSpec, Trial
 from autotune.storage.paths import JobPaths, Workspace
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import model_times, ready_library
 from autotune.tvm_backend.export.compilation import JobModel
 from autotune.tvm_backend.export.library_file import described
@@ -153,7 +153,6 @@ class _Export:
     """What the steps share.
 
     Attributes:
-        job: The job.
         leases: Wait for what a step may use.
         read: Reads the model, once.
         ready: The note of the library that the queue has compiled, if there is one.

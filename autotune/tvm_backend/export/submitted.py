@@ -165,9 +165,6 @@ def with_moved_constants(proto: ModelProto) -> Iterator[bytes]:
 
     Of a model that rounds as it runs, as one with dynamic quantisation does, this shows how far its outputs jump. One
     of 2 GiB is not yielded at all.
-
-    Args:
-        proto: The model.
     """
     nodes = [node for graph in graphs(proto.graph) for node in graph.node]
     sizes = {name for node in nodes if node.op_type in _RESIZING for name in node.input[1:]}

@@ -28,7 +28,6 @@ def picture(rng: np.random.Generator, shape: tuple[int, ...], *, channels_last: 
     """Draw pictures with values in 0..1.
 
     Args:
-        rng: Draws them.
         shape: (N, C, H, W), or (N, H, W, C) with the channels last.
         channels_last: Whether they are.
     """

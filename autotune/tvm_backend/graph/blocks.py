@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax.transform import FuseOps
 
 from autotune.network_plan.plan import Plan
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, variables
+from autotune.tvm_backend.expressions import bindings_of, leaves, op_name, variables
 from autotune.tvm_backend.graph.rewrite import is_rewritable, with_blocks, with_main
 from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
@@ -44,7 +44,7 @@ def name_operators(mod: IRModule) -> IRModule:
         return mod
     counts = Counter[str]()
     names = dict[Var, str]()
-    for binding in _bindings(mod["main"]):
+    for binding in bindings_of(mod["main"]):
         if isinstance(binding.value, relax.Var) and binding.value in names:
             names[binding.var] = names[binding.value]
             continue
@@ -60,7 +60,7 @@ def _name_additions(mod: IRModule) -> IRModule:
     taken = set[str]()
     counts = Counter[str]()
     added = list[Binding]()
-    for binding in _bindings(mod["main"]):
+    for binding in bindings_of(mod["main"]):
         added.append(binding)
         operator = operator_of(binding.var)
         if not operator:
@@ -82,10 +82,6 @@ def _kind(value: Expr) -> str:
     if name.startswith("call_tir"):
         name = str(value.args[0].name_hint).rstrip("0123456789")
     return name.strip("_") or "value"
-
-
-def _bindings(function: Function) -> list[Binding]:
-    return [binding for block in function.body.blocks for binding in block.bindings]
 
 
 def _renamed(mod: IRModule, names: Mapping[Var, str]) -> IRModule:
@@ -115,7 +111,7 @@ def fuse(mod: IRModule, plan: Plan) -> IRModule:
     named = _name_additions(mod)
     fused = FuseOps()(named)
     if plan.blocks:
-        _check_names(plan, [operator_of(binding.var) for binding in _bindings(named["main"])])
+        _check_names(plan, [operator_of(binding.var) for binding in bindings_of(named["main"])])
         fused = _without_barriers(FuseOps()(_with_barriers(named, plan.block_of())))
     kernels = list(_kernels(named["main"], fused))
     _check_blocks(plan, kernels)
@@ -164,7 +160,7 @@ def _without_barriers(mod: IRModule) -> IRModule:
     main = mod["main"]
     barriers = {
         binding.var: binding.value.args[0]
-        for binding in _bindings(main)
+        for binding in bindings_of(main)
         if op_name(binding.value) == "relax.builtin.stop_lift_params"
     }
     blocks = [type(block)([item for item in block.bindings if item.var not in barriers]) for block in main.body.blocks]
@@ -174,7 +170,7 @@ def _without_barriers(mod: IRModule) -> IRModule:
 def _kernels(before: Function, fused: IRModule) -> Iterator[list[str]]:
     """Yield the operators of each kernel, given `main` before it was fused."""
     matcher = _Matcher(before)
-    for binding in _bindings(fused["main"]):
+    for binding in bindings_of(fused["main"]):
         group = _group(fused, binding.value)
         if group is not None:
             yield matcher.fused(binding, group)
@@ -193,7 +189,7 @@ class _Matcher:
     def __init__(self, before: Function) -> None:
         self._results: dict[Expr, Any] = {}  # by variable: the operator that computes it, or those of a tuple
         self._operators: dict[Any, list[str]] = {}
-        for binding in _bindings(before):
+        for binding in bindings_of(before):
             self._operators.setdefault(self._key(binding.value), []).append(operator_of(binding.var))
             self._results[binding.var] = operator_of(binding.var)
 
@@ -209,7 +205,7 @@ class _Matcher:
         for parameter, argument in zip(group.params, binding.value.args, strict=True):
             self._results[parameter] = self._result(argument)
         operators = []
-        for item in _bindings(group):
+        for item in bindings_of(group):
             same = self._operators.get(self._key(item.value))
             operators.append(same.pop(0) if same else f"unknown:{_kind(item.value)}_1")
             self._results[item.var] = operators[-1]
@@ -219,23 +215,12 @@ class _Matcher:
         return operators
 
     def _key(self, value: Expr) -> Any:
-        return _callee(value), *map(self._result, _leaves(value))
+        return _callee(value), *map(self._result, leaves(value))
 
     def _result(self, leaf: Expr) -> Any:
         if isinstance(leaf, relax.Var):
             return self._results.get(leaf, str(leaf.name))
         return leaf
-
-
-def _leaves(value: Expr) -> Iterator[Expr]:
-    """Yield the variables and the constants that a value reads."""
-    if isinstance(value, relax.Var) or is_tensor_constant(value):
-        yield value
-    elif isinstance(value, relax.TupleGetItem):
-        yield from _leaves(value.tuple_value)
-    elif isinstance(value, relax.Call | relax.Tuple):
-        for item in value.args if isinstance(value, relax.Call) else value.fields:
-            yield from _leaves(item)
 
 
 def _group(mod: IRModule, value: Expr) -> Function | None:
@@ -269,7 +254,6 @@ def _check_convolutions(plan: Plan, key: str, chosen: Mapping[str, str]) -> None
     """Check that what a plan says of convolutions was said of some.
 
     Args:
-        plan: The plan.
         key: The key of a block.
         chosen: What was chosen for it, by the name of the convolution.
     """
@@ -284,7 +268,6 @@ def limit_threads(mod: IRModule, plan: Plan, most: int) -> IRModule:
 
     Args:
         mod: A module after FuseTIR, with the attribute of `fuse`.
-        plan: The plan.
         most: How many threads a model runs on; 0 for a device that is no CPU.
 
     Raises:

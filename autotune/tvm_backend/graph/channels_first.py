@@ -163,7 +163,6 @@ def _windowed(make: Callable[..., Call], names: str, layout: str = "layout") -> 
     """Return a handler of an operator on height and width.
 
     Args:
-        make: Makes the operator.
         names: The attributes to copy, separated by spaces.
         layout: The attribute with the layout of the data.
     """

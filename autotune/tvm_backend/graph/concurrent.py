@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tvm
 from tvm import relax
 
-from autotune.tvm_backend.expressions import called_program, op_name
+from autotune.tvm_backend.expressions import bindings_of, called_program, op_name
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.graph.run_order import BESIDE
 from autotune.tvm_backend.search.tasks import as_program, gflop, moving_us
@@ -33,7 +33,8 @@ def groups_beside(mod: IRModule) -> Groups:
     for name, function in mod.functions.items():
         numbers = (function.attrs or {}).get(BESIDE) if isinstance(function, relax.Function) else None
         if numbers:
-            calls = _numbered(str(value.args[0].name_hint) for value in _values(function) if op_name(value) == _TIR)
+            values = [binding.value for binding in bindings_of(function)]
+            calls = _numbered(str(value.args[0].name_hint) for value in values if op_name(value) == _TIR)
             groups[str(name.name_hint)] = [[calls[int(number)] for number in group] for group in numbers]
     return groups
 
@@ -78,17 +79,13 @@ def join_kernels(mod: IRModule, groups: Groups, target: Target) -> IRModule:
 def _without_unused(mod: IRModule) -> IRModule:
     """Return a module without tensor programs that nothing calls."""
     used = [function for function in mod.functions.values() if isinstance(function, relax.Function)]
-    called = {called_program(value) for function in used for value in _values(function)}
+    called = {called_program(binding.value) for function in used for binding in bindings_of(function)}
     kept = {
         name: function
         for name, function in mod.functions.items()
         if isinstance(function, relax.Function) or name.name_hint in called
     }
     return tvm.IRModule(kept, attrs=mod.attrs, global_infos=mod.global_infos)
-
-
-def _values(function: Function) -> Iterator[Expr]:
-    return (binding.value for block in function.body.blocks for binding in block.bindings)
 
 
 class _Joiner:
@@ -105,7 +102,7 @@ class _Joiner:
 
     def run(self, function: Function, groups: Sequence[Sequence[tuple[str, int]]]) -> Function:
         """Return a function with joined calls, each in the place of the last one of its group."""
-        bindings = [binding for block in function.body.blocks for binding in block.bindings]
+        bindings = bindings_of(function)
         kernels = [number for number, binding in enumerate(bindings) if called_program(binding.value)]
         names = _numbered(called_program(bindings[number].value) for number in kernels)
         place = dict(zip(names, kernels, strict=True))

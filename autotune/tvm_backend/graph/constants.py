@@ -10,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.expressions import constant_of, is_tensor_constant, op_name, static_shape, values_of
+from autotune.tvm_backend.expressions import (
+    bindings_of,
+    constant_of,
+    is_tensor_constant,
+    op_name,
+    static_shape,
+    values_of,
+)
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, is_rewritable, rewrite, rewrite_and_clean
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, Var
 
@@ -131,8 +138,7 @@ def drop_empty_parts(mod: IRModule) -> IRModule:
     Args:
         mod: A module as it was imported.
     """
-    bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
-    if not any(len(_parts(binding.value)) != len(_kept(binding.value)) for binding in bindings):
+    if all(len(_parts(binding.value)) == len(_kept(binding.value)) for binding in bindings_of(mod["main"])):
         return mod
     return rewrite_and_clean(mod, _Dropper)
 

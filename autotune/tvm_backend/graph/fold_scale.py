@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.tvm_backend.expressions import (
+    bindings_of,
     float_dtype,
     is_tensor_constant,
     op_name,
@@ -43,17 +44,11 @@ def fold_scales(mod: IRModule) -> IRModule:
 
 @dataclass(frozen=True)
 class _Affine:
-    """A value `base * scale + shift` that is not emitted yet.
+    """A value `base * scale + shift` that is not emitted yet."""
 
-    Attributes:
-        base: A new variable or a call of a convolution, of shape (N, C, H, W).
-        scale: Of shape () or (C, 1, 1).
-        shift: Of shape () or (C, 1, 1).
-    """
-
-    base: Expr
-    scale: Array
-    shift: Array
+    base: Expr  # a new variable or a call of a convolution, of shape (N, C, H, W)
+    scale: Array  # of shape () or (C, 1, 1)
+    shift: Array  # of shape () or (C, 1, 1)
 
 
 _ONE = np.ones(())
@@ -176,6 +171,5 @@ def _as_constant(value: Array, like: Expr) -> Expr:
 
 
 def _count_uses(function: Function) -> Counter[Var]:
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
-    expressions = [*(binding.value for binding in bindings), function.body.body]
+    expressions = [*(binding.value for binding in bindings_of(function)), function.body.body]
     return Counter(var for expr in expressions for var in variables(expr))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import tvm
 from tvm import relax
 
 from autotune.errors import BadInput
-from autotune.tvm_backend.expressions import float_dtype, op_name
+from autotune.tvm_backend.expressions import bindings_of, float_dtype, op_name
 from autotune.tvm_backend.graph.constants import fold_constants
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
-from autotune.tvm_backend.types import Expr, Function, IRModule
+from autotune.tvm_backend.types import Expr, IRModule
 
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
@@ -50,13 +48,9 @@ def bfloat16(mod: IRModule) -> IRModule:
     Raises:
         BadInput: There are tensors of fp16.
     """
-    if any(map(_is_half, [*mod["main"].params, *_variables(mod["main"])])):
+    if any(map(_is_half, [*mod["main"].params, *(item.var for item in bindings_of(mod["main"]))])):
         raise BadInput("the model has tensors of float16; submit it with --precision fp16, or as a model of float32")
     return fold_constants(rewrite_and_clean(_mixed(mod), _ToBfloat16))
-
-
-def _variables(function: Function) -> Iterator[Expr]:
-    return (item.var for block in function.body.blocks for item in block.bindings)
 
 
 def _is_half(expr: Expr) -> bool:

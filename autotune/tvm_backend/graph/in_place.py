@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx, topi
 
-from autotune.tvm_backend.expressions import called_program, op_name, static_shape, variables
+from autotune.tvm_backend.expressions import bindings_of, called_program, op_name, static_shape, variables
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean, with_blocks
 from autotune.tvm_backend.programs import OPAQUE, runtime_functions
 from autotune.tvm_backend.types import Buffer, Call, Expr, Function, GlobalVar, IRModule, PrimFunc, Var
@@ -142,7 +142,7 @@ def _part(whole: Expr, like: Expr, offset: int) -> Expr:
 
 def returned(function: Function) -> Iterator[Var]:
     """Yield the variables that a function returns, in a tuple, as a part of one or under another name."""
-    values = {binding.var: binding.value for block in function.body.blocks for binding in block.bindings}
+    values = {binding.var: binding.value for binding in bindings_of(function)}
     left = list(variables(function.body.body))
     while left:
         var = left.pop()
@@ -177,7 +177,7 @@ class _Calls:
     def __init__(self, function: Function, mod: IRModule) -> None:
         self._function = function
         self._mod = mod
-        bindings = [item for block in function.body.blocks for item in block.bindings]
+        bindings = bindings_of(function)
         self._bindings = {item.var: item for item in bindings}
         self._order = [item.var for item in bindings]
         self._fixed = {self._root(var) for var in self._used_elsewhere()}

@@ -7,14 +7,14 @@ they have their schedules, so that the tasks of a model are the products alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
 from tvm import relax
 
 from autotune.tvm_backend.codegen.result_tables import with_table
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, readers, variables
+from autotune.tvm_backend.expressions import bindings_of, is_tensor_constant, op_name, readers, variables
 from autotune.tvm_backend.graph.rewrite import with_blocks
 from autotune.tvm_backend.graph.run_order import BESIDE
 from autotune.tvm_backend.isa.available import byte_table
@@ -45,27 +45,16 @@ def join_tables(mod: IRModule, target: Target) -> IRModule:
 
 @dataclass(frozen=True)
 class _Joint:
-    """A call of a product, and the table that alone reads its result.
+    """A call of a product, and the table that alone reads its result."""
 
-    Attributes:
-        product: The variable of the product's result.
-        flat: The variable of that result as the table reads it, in another shape.
-        table: The variable of what was looked up.
-        numbers: The table.
-    """
-
-    product: Var
-    flat: Var
-    table: Var
+    product: Var  # the variable of the product's result
+    flat: Var  # the variable of that result as the table reads it, in another shape
+    table: Var  # the variable of what was looked up
     numbers: Expr
 
 
-def _bindings(function: Function) -> Iterator[tuple[Var, Expr]]:
-    return ((item.var, item.value) for block in function.body.blocks for item in block.bindings)
-
-
 def _joints(mod: IRModule, function: Function) -> list[_Joint]:
-    values = dict(_bindings(function))
+    values = {item.var: item.value for item in bindings_of(function)}
     read = readers(function)
     returned = set(variables(function.body.body))
     joints = []
@@ -99,9 +88,9 @@ def _joined_programs(
 ) -> dict[GlobalVar, PrimFunc]:
     """The programs with tables, by the names of the products that have one in all of their calls."""
     joined = {joint.product for joints in by_function.values() for joint in joints}
-    calls = [item for function in by_function for item in _bindings(function) if op_name(item[1]) == _TIR]
-    apart = {_program(call) for var, call in calls if var not in joined}
-    together = dict.fromkeys(_program(call) for var, call in calls if var in joined)
+    calls = [item for function in by_function for item in bindings_of(function) if op_name(item.value) == _TIR]
+    apart = {_program(call.value) for call in calls if call.var not in joined}
+    together = dict.fromkeys(_program(call.value) for call in calls if call.var in joined)
     programs = {name: with_table(mod[name], instructions) for name in together if name not in apart}
     return {name: program for name, program in programs.items() if program is not None}
 
@@ -124,7 +113,7 @@ def _with_programs(
 
 def _with_calls(function: Function, joints: list[_Joint], names: Mapping[GlobalVar, GlobalVar]) -> Function:
     """Call products with their tables, and give what was looked up the value of what is."""
-    values = dict(_bindings(function))
+    values = {item.var: item.value for item in bindings_of(function)}
     new = {}
     for joint in joints:
         call = values[joint.product]

@@ -11,12 +11,19 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
 
-import tvm
 from tvm import relax, tirx
 
 from autotune.network_plan.arena import FOR_EVER, Lifetimes, aligned, place
-from autotune.tvm_backend.expressions import fixed_bytes, has_branches, has_fixed_sizes, op_name, variables
-from autotune.tvm_backend.graph.rewrite import with_blocks
+from autotune.tvm_backend.expressions import (
+    bindings_of,
+    called_program,
+    fixed_bytes,
+    has_branches,
+    has_fixed_sizes,
+    op_name,
+    variables,
+)
+from autotune.tvm_backend.graph.rewrite import with_blocks, with_functions
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, Var
 
 _STORAGE = "relax.vm.alloc_storage"
@@ -35,11 +42,7 @@ def place_activations(mod: IRModule) -> IRModule:
         mod: A module after all passes that lower it for TVM's virtual machine. Functions with branches stay as they
             are.
     """
-    functions = {
-        name: _Planner(function).run() if isinstance(function, relax.Function) else function
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, lambda function: _Planner(function).run())
 
 
 class _Planner:
@@ -83,7 +86,7 @@ class _Planner:
             self._lifetimes.share(binding.var, source)
         for var in variables(value):
             self._lifetimes.use(var, number)
-            if source is None and not _is_kernel(value):  # what else is done with it is not known
+            if source is None and not called_program(value):  # what else is done with it is not known
                 self._lifetimes.use(var, FOR_EVER)
 
     def _placed(self) -> Iterator[Binding]:
@@ -127,7 +130,7 @@ class _Planner:
 
 def _without_unread_tuples(function: Function) -> Iterator[Binding]:
     """Yield the bindings but tuples of what a kernel writes, whose elements are read one by one."""
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    bindings = bindings_of(function)
     drops = {binding.var: binding.value.args[0] for binding in bindings if op_name(binding.value) == _DROP}
     read = {var for binding in bindings if binding.var not in drops for var in variables(binding.value)}
     read.update(variables(function.body.body))
@@ -145,7 +148,3 @@ def _same_memory(value: Expr) -> Var | None:
         return value
     called = str(getattr(getattr(value, "op", None), "global_symbol", ""))
     return value.args[0] if called in _SAME_MEMORY and isinstance(value.args[0], relax.Var) else None
-
-
-def _is_kernel(value: Expr) -> bool:
-    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)

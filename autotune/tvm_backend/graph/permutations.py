@@ -12,7 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of, variables
+from autotune.tvm_backend.expressions import (
+    bindings_of,
+    is_tensor_constant,
+    op_name,
+    static_shape,
+    values_of,
+    variables,
+)
 from autotune.tvm_backend.graph.reshape import ELEMENTWISE
 from autotune.tvm_backend.graph.rewrite import Rewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule, Var
@@ -30,7 +37,6 @@ def sink_permutations(mod: IRModule, *, ties: bool = True) -> IRModule:
     """Rewrite `main` so that elementwise operators work on tensors as they were before a permutation.
 
     Args:
-        mod: The module.
         ties: Whether an operator does so of whose operands no more are permuted than others would have to be.
     """
     return rewrite_and_clean(mod, lambda module: _Sinker(module, ties))
@@ -129,8 +135,7 @@ class _Sinker(Rewriter):
     def _all_above_inverse(self, axes: Axes) -> set[Var]:
         """The variables below which a permutation meets its inverse, whichever of them it permutes."""
         above: set[Var] = set()
-        bindings = [item for block in self.function.body.blocks for item in block.bindings]
-        for item in reversed(bindings):
+        for item in reversed(bindings_of(self.function)):
             if self._ends(item.value, axes) or (item.var in above and _sinks(item.value, axes)):
                 above.update(variables(item.value))
         return above

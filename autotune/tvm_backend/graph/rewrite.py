@@ -16,10 +16,6 @@ from autotune.tvm_backend.types import BindingBlock, Expr, Function, IRModule, P
 def rewrite(mod: IRModule, make: Callable[[IRModule], Rewriter]) -> IRModule:
     """Rebuild the `main` function of a module.
 
-    Args:
-        mod: The module.
-        make: Makes the rewriter for the module.
-
     Returns:
         The rewritten module, or `mod` itself if it has no `main` or `main` has branches.
     """
@@ -44,6 +40,14 @@ def with_blocks(function: Function, blocks: Sequence[BindingBlock]) -> Function:
     """Return a function with other blocks, and the same result."""
     body = relax.SeqExpr(blocks, function.body.body)
     return relax.Function(list(function.params), body, function.ret_ty, bool(function.is_pure), function.attrs)
+
+
+def with_functions(mod: IRModule, change: Callable[[Function], Function]) -> IRModule:
+    """Return a module with each of its functions changed, but for tensor programs."""
+    functions = {
+        name: change(item) if isinstance(item, relax.Function) else item for name, item in mod.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
 def with_main(mod: IRModule, main: Function) -> IRModule:
@@ -75,7 +79,6 @@ class Rewriter:
 
         Args:
             var: The bound variable.
-            value: Its value.
         """
         raise NotImplementedError
 

@@ -69,21 +69,13 @@ class _Namer(PlainRewriter):
 
 @dataclass(frozen=True)
 class _RowKernel:
-    """The kernel of an operator on rows.
-
-    Attributes:
-        name: Of the kernel.
-        operands: What it reads: the rows, and vectors.
-        reads: In which shape it reads the rows.
-        writes: In which shape it writes its result.
-        program: Makes its program from the element type of its result.
-    """
+    """The kernel of an operator on rows."""
 
     name: str
-    operands: tuple[Expr, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    program: Callable[[str], PrimFunc]
+    operands: tuple[Expr, ...]  # what it reads: the rows, and vectors
+    reads: tuple[int, ...]  # in which shape it reads the rows
+    writes: tuple[int, ...]  # in which shape it writes its result
+    program: Callable[[str], PrimFunc]  # makes its program from the element type of its result
 
 
 class _Replacer(PlainRewriter):
@@ -203,8 +195,6 @@ class _Replacer(PlainRewriter):
         """Call a kernel in place of a value.
 
         Args:
-            kernel: The kernel.
-            program: Its program.
             result: The shape and the element type of what it writes.
             value: What it stands for, whose elements are those in another shape.
             name: A variable that has the name of the operator.

@@ -129,21 +129,13 @@ def _impossible(graph: _Graph, plan: Plan, listed: Sequence[int | None]) -> BadI
 
 @dataclass
 class _Graph:
-    """The bindings of `main` as steps.
-
-    Attributes:
-        main: The function.
-        seen: The same with reshapes that need no kernel.
-        after: For each binding those that come before it.
-        kernels: The numbers of the bindings that call tensor programs.
-        operators: What each of these computes.
-    """
+    """The bindings of `main` as steps."""
 
     main: Function
-    seen: Function
-    after: list[set[int]] = field(default_factory=list)
-    kernels: list[int] = field(default_factory=list)
-    operators: list[list[str]] = field(default_factory=list)
+    seen: Function  # the same with reshapes that need no kernel
+    after: list[set[int]] = field(default_factory=list)  # for each binding those that come before it
+    kernels: list[int] = field(default_factory=list)  # the numbers of the bindings that call tensor programs
+    operators: list[list[str]] = field(default_factory=list)  # what each of these computes
     _needs: list[set[int]] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
     _root: list[int] = field(default_factory=list)  # the buffer in which the result of a binding lies

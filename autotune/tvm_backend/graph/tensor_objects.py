@@ -12,8 +12,8 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from autotune.tvm_backend.expressions import op_name
-from autotune.tvm_backend.graph.rewrite import with_blocks
+from autotune.tvm_backend.expressions import bindings_of, op_name
+from autotune.tvm_backend.graph.rewrite import with_blocks, with_functions
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, Var
 
 _TENSOR = "relax.vm.alloc_tensor"
@@ -28,15 +28,11 @@ def share_objects(mod: IRModule) -> IRModule:
     Args:
         mod: What `finish` returned. Functions with branches stay as they are.
     """
-    functions = {
-        name: _sharing(function) if isinstance(function, relax.Function) else function
-        for name, function in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_functions(mod, _sharing)
 
 
 def _sharing(function: Function) -> Function:
-    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    bindings = bindings_of(function)
     if any(isinstance(binding.value, relax.If) for binding in bindings):
         return function
     bindings = list(_placed(bindings))

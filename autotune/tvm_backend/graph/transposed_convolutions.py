@@ -42,21 +42,13 @@ def split_phases(mod: IRModule) -> IRModule:
 
 @dataclass(frozen=True)
 class _Axis:
-    """A transposed convolution along an axis of the image.
+    """A transposed convolution along an axis of the image."""
 
-    Attributes:
-        stride: The number of phases.
-        taps: How many pixels of the input an output of a phase depends on.
-        padding: Of the input, before and after.
-        begin: Which pixel of the phases side by side is the first of the output.
-        end: The one after the last.
-    """
-
-    stride: int
-    taps: int
-    padding: tuple[int, int]
-    begin: int
-    end: int
+    stride: int  # the number of phases
+    taps: int  # how many pixels of the input an output of a phase depends on
+    padding: tuple[int, int]  # of the input, before and after
+    begin: int  # which pixel of the phases side by side is the first of the output
+    end: int  # the one after the last
 
     @classmethod
     def of(cls, size: int, kernel: int, stride: int, before: int, output: int) -> _Axis:

@@ -13,7 +13,14 @@ from math import gcd
 
 from tvm import relax
 
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, plain_convolution, static_shape, variables
+from autotune.tvm_backend.expressions import (
+    bindings_of,
+    is_tensor_constant,
+    op_name,
+    plain_convolution,
+    static_shape,
+    variables,
+)
 from autotune.tvm_backend.graph.reshape import ELEMENTWISE
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, is_rewritable, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, Function, IRModule, Var
@@ -42,7 +49,7 @@ def _steps_of(function: Function) -> dict[Var, Steps]:
     """Return the steps of those variables of which some pixels are not read and need not be computed."""
     read: dict[Var, Steps] = dict.fromkeys(variables(function.body.body), _ALL)
     by_var: dict[Var, Steps] = {}
-    for binding in [item for block in function.body.blocks for item in block.bindings][::-1]:
+    for binding in bindings_of(function)[::-1]:
         var = binding.var
         value = binding.value
         steps = read.get(var, _ALL) if isinstance(var, relax.DataflowVar) and _can_skip(value) else _ALL
@@ -80,7 +87,6 @@ def _reads(value: Expr, steps: Steps) -> Iterator[tuple[Var, Steps]]:
     """Yield the variables that a value is computed from, each with the steps at which it is read.
 
     Args:
-        value: The value.
         steps: Those of the value itself.
     """
     if plain_convolution(value) and isinstance(value.args[0], relax.Var):

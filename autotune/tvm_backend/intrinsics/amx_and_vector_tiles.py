@@ -307,7 +307,6 @@ def tile_annotations(kind: type[TileProduct], geometry: Sequence[int]) -> dict[s
     """Return the annotations of the block of a product that tiles may compute.
 
     Args:
-        kind: The kind of tiles.
         geometry: What a `TileProduct` says after the tile.
     """
     named = {} if kind is AmxProduct else {TILE_KIND: kind.prefix}  # programs with AMX are as before there were others

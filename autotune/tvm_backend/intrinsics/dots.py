@@ -32,7 +32,6 @@ def add_products(dot: Dot, sums: PrimExpr, load: Load, weights: PrimExpr) -> Pri
         dot: The intrinsic.
         sums: `dot.lanes` of them.
         load: Returns the elements from one of the word on, as a vector of a type.
-        weights: A word for each sum.
     """
     return dot.step(VECTORS, sums, load, weights, dot.lanes)
 

@@ -26,7 +26,14 @@ from autotune.tvm_backend.types import PrimExpr
 if TYPE_CHECKING:
     from autotune.tvm_backend.isa.vectors import Vectors
 
-ARCHITECTURE = Architecture(name="aarch64", aliases=("arm64",), elf=183, intrinsics="arm_cpu", spin_hint="yield")
+ARCHITECTURE = Architecture(
+    name="aarch64",
+    aliases=("arm64",),
+    elf=183,
+    features_line="Features",
+    intrinsics="arm_cpu",
+    spin_hint="yield",
+)
 
 # ---- Products of vectors
 

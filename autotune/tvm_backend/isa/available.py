@@ -12,8 +12,7 @@ from typing import TypeVar, get_args
 
 from tvm.target import codegen
 
-from autotune.machine.hardware import cpu_flags
-from autotune.tvm_backend.isa.instruction_sets import SETS, architecture_of
+from autotune.tvm_backend.isa.instruction_sets import SETS, architecture_of, cpu_flags
 from autotune.tvm_backend.isa.values import (
     Architecture,
     ByteTable,

@@ -1,7 +1,5 @@
 """The instruction sets and architectures that there are. To add one, write its file and list it here.
 
-What the system calls the features of this CPU is read in `machine/hardware.py`, by lines that an architecture may lack.
-
 `SETS`, the files and `values` need no TVM. `available` says what the CPU of a target has. `intrinsics` makes tensor
 programs of the instructions, and chooses which of them a product uses (`intrinsics/amx_and_vector_tiles.py`).
 """
@@ -9,7 +7,9 @@ programs of the instructions, and chooses which of them a product uses (`intrins
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
+from autotune.machine.cgroups import ROOT
 from autotune.tvm_backend.isa.aarch64 import ARCHITECTURE as AARCH64
 from autotune.tvm_backend.isa.aarch64 import NEON
 from autotune.tvm_backend.isa.amx import AMX
@@ -29,6 +29,17 @@ def architecture_of(triple: str) -> Architecture | None:
     """Return the architecture of a target's triple, such as `aarch64-linux-gnu`; None of one that is not listed."""
     first = triple.partition("-")[0]
     return next((item for item in ARCHITECTURES if first == item.name or first in item.aliases), None)
+
+
+def cpu_flags(root: Path = ROOT) -> frozenset[str]:
+    """Return the names of what this CPU can do, such as `avx2`, as the kernel lists them; none where it does not."""
+    try:
+        lines = (root / "proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    headings = tuple(item.features_line for item in ARCHITECTURES)
+    listed = (line.partition(":")[2].split() for line in lines if line.startswith(headings))
+    return next(map(frozenset, listed), frozenset())
 
 
 def permissions(reported: Collection[str]) -> Iterator[Permission]:

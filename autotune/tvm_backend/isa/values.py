@@ -272,7 +272,6 @@ class InstructionSet:
         registers: The vector registers; None for those of another set.
         dots: For products.
         depthwise: For depthwise convolutions of integers.
-        byte_table: For tables of bytes.
         functions: Code that its instructions need.
         tiles: Kinds of kernels for tiles.
         permission: What a process must ask the system for.
@@ -299,6 +298,7 @@ class Architecture:
         name: As triples of targets begin.
         aliases: Other names of it.
         elf: Its number in files of ELF.
+        features_line: How the line of /proc/cpuinfo begins that lists what a CPU can do.
         large_data: The flag of a section of ELF that may lie more than 2 GiB from the code; 0 for none.
         intrinsics: TVM's module with tensor intrinsics for it.
         spin_hint: The instruction of a thread that spins, so that the other thread of its core runs on.
@@ -308,6 +308,7 @@ class Architecture:
     name: str
     aliases: tuple[str, ...]
     elf: int
+    features_line: str
     intrinsics: str
     spin_hint: str
     prefetch: str = ""

@@ -8,6 +8,7 @@ ARCHITECTURE = Architecture(
     name="x86_64",
     aliases=("amd64", "x86-64"),
     elf=62,
+    features_line="flags",
     large_data=0x10000000,  # LLVM names such a section `.lrodata`
     intrinsics="x86",
     spin_hint="pause",

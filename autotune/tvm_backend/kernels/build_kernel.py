@@ -58,10 +58,6 @@ def build_library(scheduled: IRModule, target: Target, path: Path) -> None:
     If the schedule repacks weights, the library takes them packed, so that only the kernel itself is timed. On CPUs the
     kernel does not check its arguments: that takes 6 ns of a run, and a tenth of the time of a build.
 
-    Args:
-        scheduled: The module of the schedule.
-        path: The library to write.
-
     Raises:
         Exception: Whatever TVM's lowering or code generation raises.
     """
@@ -189,7 +185,6 @@ def link_shared(output: str, objects: Sequence[str] | str, *_: object, triple: s
 
     Args:
         output: The library to write.
-        objects: The object files.
         triple: What they were compiled for; empty for this machine.
 
     Raises:

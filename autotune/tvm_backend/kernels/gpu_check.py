@@ -20,7 +20,7 @@ from tvm import s_tir, te
 from autotune.errors import DamagedFile, MachineProblem
 from autotune.machine.gpus import CudaDevice, GpuCounters
 from autotune.processes.children import ItemResult
-from autotune.processes.isolate import isolated
+from autotune.processes.isolate import isolated_call
 from autotune.tvm_backend.cuda import compiler, cubin, runtime
 from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.kernels.machine_check import probe_folder
@@ -72,9 +72,7 @@ def check_gpu(
     with probe_folder() as folder:
         library = Path(folder) / "probe.so"
         used = _build(description, library)
-        ((_, outcome),) = isolated(
-            [gpu], lambda: lambda device: _launch(device, library, arguments, answers), limit_s=_RUN_LIMIT_S
-        )
+        outcome = isolated_call(lambda: _launch(gpu, library, arguments, answers), limit_s=_RUN_LIMIT_S)
         if outcome.kind != "ok":
             raise MachineProblem(_reason(gpu, outcome))
         return Probed(used, float(outcome.value))
@@ -109,9 +107,7 @@ def _check_mode(gpu: CudaDevice) -> None:
 def _build(description: Mapping[str, Any], library: Path) -> compiler.Compiler:
     runtime.load()
     used = compiler.find_compiler()
-    ((_, outcome),) = isolated(
-        [dict(description)], lambda: lambda target: _compile(target, library), limit_s=_BUILD_LIMIT_S
-    )
+    outcome = isolated_call(lambda: _compile(dict(description), library), limit_s=_BUILD_LIMIT_S)
     if outcome.kind != "ok":
         raise MachineProblem(f"nothing can be compiled for CUDA here: {used.tool} failed: {outcome.reason}")
     return used

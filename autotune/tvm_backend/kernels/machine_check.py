@@ -18,8 +18,8 @@ from tvm import s_tir, te
 from autotune.errors import BoardProblem, MachineProblem, WorkerError, disk_problem
 from autotune.machine.boards import Lent
 from autotune.processes.children import ItemResult
-from autotune.processes.isolate import isolated
-from autotune.storage.room import scratch_folder, temporary_folder
+from autotune.processes.isolate import isolated_call
+from autotune.storage.scratch import scratch_folder, temporary_folder
 from autotune.tvm_backend.kernels.build_kernel import linking
 from autotune.tvm_backend.kernels.time_on_board import close_session, open_session
 from autotune.tvm_backend.types import Device, IRModule, RuntimeModule
@@ -44,7 +44,7 @@ def check_machine(description: Mapping[str, Any]) -> None:
     cpu = dict(description if description["kind"] == "llvm" else description.get("host", {"kind": "llvm"}))
     with probe_folder() as folder:
         note = Path(folder) / "step"
-        ((_, outcome),) = isolated([cpu], lambda: lambda target: _probe(target, note), limit_s=_LIMIT_S)
+        outcome = isolated_call(lambda: _probe(cpu, note), limit_s=_LIMIT_S)
         if outcome.kind != "ok":
             raise MachineProblem(_reason(cpu, outcome, _step(note)))
 
@@ -58,9 +58,7 @@ def check_cross_build(description: Mapping[str, Any]) -> None:
     """
     with probe_folder() as folder:
         library = Path(folder) / "probe.so"
-        ((_, outcome),) = isolated(
-            [dict(description)], lambda: lambda target: build_probe(target, library), limit_s=_LIMIT_S
-        )
+        outcome = isolated_call(lambda: build_probe(description, library), limit_s=_LIMIT_S)
         if outcome.kind != "ok":
             raise MachineProblem(f"nothing can be compiled here for {_cpu_name(description)}: {said_by(outcome)}")
 
@@ -75,7 +73,7 @@ def check_board(description: Mapping[str, Any], lent: Lent) -> None:
     with probe_folder() as folder:
         library = Path(folder) / "probe.so"
         build_probe(description, library)
-        ((_, outcome),) = isolated([lent], lambda: lambda board: _run_on_board(board, library), limit_s=_BOARD_LIMIT_S)
+        outcome = isolated_call(lambda: _run_on_board(lent, library), limit_s=_BOARD_LIMIT_S)
     if outcome.kind != "ok":
         raise BoardProblem(f"a kernel that is known to be good fails on the board at {lent}: {said_by(outcome)}")
 

@@ -86,8 +86,6 @@ def without_kernels(module: IRModule) -> IRModule:
 
 def linked_pipeline(target: Target) -> str:
     """Return the name under which TVM knows the passes for a module whose kernels are in objects."""
-    return object_pipeline(target, "linked", _only_anchor)
-
-
-def _only_anchor(module: IRModule) -> IRModule:
-    return tvm.IRModule({_ANCHOR: module[_ANCHOR]}, attrs=module.attrs)
+    return object_pipeline(
+        target, "linked", lambda module: tvm.IRModule({_ANCHOR: module[_ANCHOR]}, attrs=module.attrs)
+    )

@@ -183,9 +183,6 @@ class Verifier:
 
         It runs once on a CPU. It runs three times on a GPU: a kernel whose threads race is right at times.
 
-        Args:
-            main: The kernel.
-
         Raises:
             WrongResult: An output is wrong, an input was changed, or the kernel wrote beyond an argument.
         """

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from autotune.errors import AutotuneError
 from autotune.regular_file import open_regular
 
 _SUFFIX = ".npy"
@@ -93,17 +94,25 @@ class ArraysFile:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[ArraysFile]:
-    """Open a file.
+def opened(path: Path, refusal: type[AutotuneError]) -> Iterator[ArraysFile]:
+    """Open a file. What is wrong with it, or with what is read of it in the `with` block, is raised as a refusal.
 
     Raises:
-        OSError: It cannot be read, or is a pipe or a device.
-        NotPlainArrays: It is no NPZ file.
+        AutotuneError: The refusal: it cannot be read, is no NPZ file, or has no such arrays.
     """
-    with open_regular(path) as file:
-        try:
-            archive = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
-            raise NotPlainArrays("it is not an NPZ file of plain arrays; write it with numpy.savez") from error
-        with archive:
+    try:
+        with open_regular(path) as file, _archive(file) as archive:
             yield ArraysFile(archive)
+    except MemoryError:
+        raise refusal(f"cannot read {path}: its arrays need more memory than this process may take") from None
+    except OSError as error:
+        raise refusal(f"cannot read {path}: {error.strerror or error}") from error
+    except NotPlainArrays as error:
+        raise refusal(f"cannot read {path}: {error}") from error
+
+
+def _archive(file: IO[bytes]) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise NotPlainArrays("it is not an NPZ file of plain arrays; write it with numpy.savez") from error

@@ -38,19 +38,12 @@ NO_HINTS = Hints({}, {}, ())
 
 @dataclass(frozen=True)
 class _Format:
-    """The operators of a format that matter here.
+    """The operators of a format that matter here."""
 
-    Attributes:
-        whole: Hand on all values as they are, in another shape or type.
-        some: Hand on some of them.
-        bounded: Make numbers between 0 and 1.
-        keep: Leave such numbers as they are.
-    """
-
-    whole: frozenset[str]
-    some: frozenset[str]
-    bounded: frozenset[str]
-    keep: frozenset[str]
+    whole: frozenset[str]  # hand on all values as they are, in another shape or type
+    some: frozenset[str]  # hand on some of them
+    bounded: frozenset[str]  # make numbers between 0 and 1
+    keep: frozenset[str]  # leave such numbers as they are
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,6 @@ def _hints(
     Args:
         words: The names of the operators.
         inputs: The names of the inputs by their values.
-        steps: The operators.
         lookups: Where tables are read.
         outputs: The values that are the outputs.
     """

@@ -181,7 +181,6 @@ def sensible(dtype: str, dims: tuple[int | str, ...] | None, sizes: dict[str, in
 
     Args:
         sizes: What was chosen for dimensions by name, which others of that name have, too; it is added to.
-        name: The name of the input.
     """
     if dims is None:
         return (1, 3, 224, 224) if dtype.startswith(_FLOATS) else (1, 128)

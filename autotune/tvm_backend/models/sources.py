@@ -15,7 +15,7 @@ from autotune.storage.atomic import publish_bytes, publish_file, stamp
 from autotune.storage.formats import KeptValue, ShapeBinding
 from autotune.storage.paths import JobPaths
 from autotune.storage.quantisation import Quantisation
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.models.gguf.decoder import TOKENS, Decoder
 from autotune.tvm_backend.models.gguf.file import is_gguf
 from autotune.tvm_backend.models.model import Model

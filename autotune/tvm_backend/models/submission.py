@@ -19,7 +19,7 @@ from autotune.storage.formats import Entry, OpenBatch, ShapeBinding
 from autotune.storage.job_files import make_folder, model_checksum
 from autotune.storage.model_digest import ModelDigest, digest_of
 from autotune.storage.paths import JobPaths
-from autotune.tvm_backend.expressions import called_program, constant_bytes, has_fixed_sizes, op_name
+from autotune.tvm_backend.expressions import bindings_of, called_program, constant_bytes, has_fixed_sizes, op_name
 from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.lowering import prepare, unlowered
 from autotune.tvm_backend.models.model import Model
@@ -224,11 +224,10 @@ def _about_sizes(path: Path, module: IRModule) -> Iterator[None]:
 
 def _of_open_size(module: IRModule) -> str:
     """Return the name of the first operator whose result has no fixed size; empty if there is none."""
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            kind = binding.var.ty
-            if isinstance(kind, relax.TensorType) and not has_fixed_sizes(kind.shape):
-                return op_name(binding.value) or called_program(binding.value)
+    for binding in bindings_of(module["main"]):
+        kind = binding.var.ty
+        if isinstance(kind, relax.TensorType) and not has_fixed_sizes(kind.shape):
+            return op_name(binding.value) or called_program(binding.value)
     return ""
 
 

@@ -83,7 +83,6 @@ def table_kernel(shape: Sequence[int], instructions: ByteTable | None = None) ->
     """The program that looks bytes up in a table.
 
     Args:
-        shape: Of the bytes.
         instructions: Those for rows of 64 bytes; None to look them up one by one.
     """
     if instructions is not None:

@@ -43,7 +43,6 @@ class Grouping:
 
     Attributes:
         outer, inner: Channels of the output and of the input in a group; 0 for one group of all.
-        chunks: Chunks of the input that one chunk of the output depends on.
         parts: Signed bytes that a weight is the sum of. Weights with a zero point may need two or three.
     """
 

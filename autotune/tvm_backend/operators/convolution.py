@@ -179,7 +179,6 @@ def te_pad(data: TensorExpr, start: tuple[int, ...], size: tuple[int, int], *, n
         data: Of shape (N, C, H, W, b).
         start: How many zeros to put above and to the left.
         size: The height and the width of the result.
-        name: Of the block.
     """
     batch, chunks, height, width, lanes = data.shape
     top, left = start
@@ -197,7 +196,6 @@ def te_conv(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> TensorExp
     Args:
         data: The input of shape (N, G * IC, H, W, bi), where G is the number of groups; (N, I, H, W) if it is plain.
         kernel: The weights of shape (OC, IC, KH, KW, bi, bo); (OC, I, KH, KW, bo) for a plain input.
-        geometry: The geometry of the convolution.
 
     Returns:
         The output of shape (N, OC, OH, OW, bo).
@@ -225,7 +223,6 @@ def te_depthwise(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Tens
     Args:
         data: The input of shape (N, C, H, W, b).
         kernel: The weights of shape (C, KH, KW, b).
-        geometry: The geometry of the convolution.
 
     Returns:
         The output of shape (N, C, OH, OW, b).

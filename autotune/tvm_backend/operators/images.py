@@ -38,7 +38,6 @@ def pack_program(shape: Shape, lanes: int, finish: Finish, operands: Sequence[Te
     """The program that makes an image in chunks of floats (N, C, H, W).
 
     Args:
-        shape: That of the floats.
         lanes: Channels of a chunk.
         finish: Makes an element of a float and the number of its channel. Padding lanes have numbers from C on, and the
             last channel's floats.
@@ -79,7 +78,6 @@ def concat_program(
     """The program that puts the channels of images together.
 
     Args:
-        shapes: Those of the images.
         dtype: Of their elements.
         operands: What it reads beside them.
         finish: Makes an element of the result of the number of an image and its element; None to copy it.

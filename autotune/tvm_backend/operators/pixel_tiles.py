@@ -89,7 +89,6 @@ def te_conv_pixels(data: TensorExpr, kernel: TensorExpr, geometry: Window, pixel
     Args:
         data: The input of shape (N, IC, H, W, bi).
         kernel: The weights of shape (OC, IC, KH, KW, bi, bo).
-        geometry: The geometry of the convolution.
         pixels: How many pixels to compute: at least OH * OW.
 
     Returns:

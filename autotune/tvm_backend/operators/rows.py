@@ -93,7 +93,6 @@ def layer_norm(
         shape: That of the data, and of the output.
         lanes: What `lanes_of` returns for the last extent.
         epsilon: The small number below the root.
-        dtype: Of the data.
         read: Makes a float32 of an element of the data.
         write: Makes an element of the output of a float32.
     """

@@ -153,7 +153,6 @@ def te_winograd(data: TensorExpr, kernel: TensorExpr, geometry: Window) -> Tenso
     Args:
         data: The input of shape (N, IC, H, W, bi).
         kernel: What `transform_weight` returned, of shape ((t + 2)^2, OC, IC, bi, bo).
-        geometry: The geometry of the convolution.
 
     Returns:
         The output of shape (N, OC, OH, OW, bo).

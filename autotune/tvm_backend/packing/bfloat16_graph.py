@@ -20,10 +20,10 @@ from autotune.tvm_backend.isa.available import computes_bfloat16
 from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators import bfloat16_images as kernels
 from autotune.tvm_backend.operators.bfloat16_images import number
+from autotune.tvm_backend.packing.chunked_weights import by_channel
 from autotune.tvm_backend.packing.encodings import PLAIN, Encoding, Forms, Result, Shape
 from autotune.tvm_backend.packing.inlining import Elementwise, KernelNode, Node, ProductNode, Same, inlined
 from autotune.tvm_backend.packing.packed_graph import PackedGraph
-from autotune.tvm_backend.packing.weights import by_channel
 from autotune.tvm_backend.types import Expr, IRModule, PrimExpr, Target, TensorExpr, Var
 
 ChunkLayout = Literal["image", "rows"]
@@ -55,7 +55,6 @@ class Bfloat16Graph(PackedGraph):
         """Compute a result in bfloat16 when it is needed.
 
         Args:
-            result: The result.
             node: What computes it.
             is_image: Whether its second axis has the channels, and not its last.
         """
@@ -187,19 +186,12 @@ class Bfloat16Graph(PackedGraph):
 
 @dataclass
 class _Arguments:
-    """The arguments of a kernel, as it collects them.
+    """The arguments of a kernel, as it collects them."""
 
-    Attributes:
-        graph: Packs them.
-        root: The result of the kernel.
-        nodes: What the kernel computes, by variable.
-        shape: In which it computes the result.
-    """
-
-    graph: Bfloat16Graph
-    root: Var
-    nodes: Mapping[Var, Node]
-    shape: Shape
+    graph: Bfloat16Graph  # packs them
+    root: Var  # the result of the kernel
+    nodes: Mapping[Var, Node]  # what the kernel computes, by variable
+    shape: Shape  # in which it computes the result
     operands: list[Expr] = field(default_factory=list)
     placeholders: list[TensorExpr] = field(default_factory=list)
 

@@ -21,9 +21,9 @@ from autotune.tvm_backend.operators.bfloat16_images import PAIR
 from autotune.tvm_backend.operators.chunked_product import Grouping
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.packing.bfloat16_graph import FLOAT, Bfloat16Graph
+from autotune.tvm_backend.packing.chunked_weights import by_group, filled, in_words, taps_in_words
 from autotune.tvm_backend.packing.encodings import Forms, Result, Shape
 from autotune.tvm_backend.packing.inlining import ProductNode
-from autotune.tvm_backend.packing.weights import by_group, filled, in_words, taps_in_words
 from autotune.tvm_backend.types import Call, Expr, TensorExpr, Var
 
 Array = npt.NDArray[Any]
@@ -115,17 +115,11 @@ def _in_groups(graph: Bfloat16Graph, call: Call) -> ProductNode:
 
 @dataclass(frozen=True)
 class _Line:
-    """A convolution of few channels as one of rows of pairs, with fewer zeros than one of pixels filled up with lanes.
+    """A convolution of few channels as one of rows of pairs, with fewer zeros than one of pixels filled up to lanes."""
 
-    Attributes:
-        shape: That of the image, (N, C, H, W).
-        window: The geometry over its pixels.
-        pairs: Of elements, which a row of the window has.
-    """
-
-    shape: Shape
-    window: Window
-    pairs: int
+    shape: Shape  # that of the image, (N, C, H, W)
+    window: Window  # the geometry over its pixels
+    pairs: int  # of elements, which a row of the window has
 
     @classmethod
     def of(cls, call: Call) -> _Line | None:

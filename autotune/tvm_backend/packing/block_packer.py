@@ -120,7 +120,6 @@ class LayoutPacker(PackedGraph):
 
         Args:
             result: What it computes.
-            call: The convolution.
             block_in: The block of its input.
             pixels: What `padded_pixels` returned.
         """

@@ -20,8 +20,8 @@ from autotune.tvm_backend.isa.values import LANES
 from autotune.tvm_backend.operators.activations import Blocked, blocks_kernel
 from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.operators.few_bit_product import KERNEL, PackedForm, PackedRows, pack, packed_product
+from autotune.tvm_backend.packing.chunked_weights import filled
 from autotune.tvm_backend.packing.integer_graph import IntegerGraph
-from autotune.tvm_backend.packing.weights import filled
 from autotune.tvm_backend.types import Call, Expr
 
 Array = npt.NDArray[Any]
@@ -125,7 +125,6 @@ def packed_rows(matrix: BlockMatrix, *, in_bytes: bool) -> PackedRows:
     multiplied there has to be zero.
 
     Args:
-        matrix: The matrix.
         in_bytes: Whether it is multiplied by activations in bytes.
     """
     values = matrix.in_blocks()

@@ -26,12 +26,7 @@ class DynamicBytes:
 
 
 def dynamic_bytes(values: Mapping[Var, Expr], var: Expr) -> DynamicBytes | None:
-    """Return the dynamic quantisation that a variable is the result of; None if it is something else.
-
-    Args:
-        values: The value of each variable.
-        var: The variable.
-    """
+    """Return the dynamic quantisation that a variable is the result of; None if it is something else."""
     call = values[var]
     if op_name(call) != "relax.quantize" or not all(isinstance(item, relax.Var) for item in call.args[1:]):
         return None

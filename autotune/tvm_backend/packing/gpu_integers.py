@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from autotune.tvm_backend.expressions import op_name, static_shape
+from autotune.tvm_backend.expressions import bindings_of, op_name, static_shape
 from autotune.tvm_backend.graph.permutations import sink_permutations
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.packing.quantised_tensors import QuantParams, ScaledConstant
@@ -40,7 +40,7 @@ def gpu_integers(mod: IRModule) -> IRModule:
     Returns:
         The rewritten module, or `mod` itself if it has nothing quantised.
     """
-    names = {op_name(item.value) for block in mod["main"].body.blocks for item in block.bindings}
+    names = {op_name(item.value) for item in bindings_of(mod["main"])}
     if "relax.dequantize" not in names:
         return mod
     return sink_permutations(rewrite_and_clean(mod, _Integers))  # its convolutions have channels last

@@ -89,7 +89,6 @@ class ImageOperator:
 
         Args:
             images: What it reads.
-            block: Channels of a block.
             emit: Binds what computes it, where something else follows.
         """
         raise NotImplementedError
@@ -107,7 +106,6 @@ class Join(ImageOperator):
         """Return what a concatenation of channels puts together; None for one along another axis.
 
         Args:
-            call: The concatenation.
             value_of: Returns what a variable is bound to, or the expression itself.
         """
         joined = value_of(call.args[0])
@@ -131,7 +129,6 @@ class Part(ImageOperator):
     """Some channels of an image: so many from one on.
 
     Attributes:
-        first: The first of the channels.
         count: How many.
         is_slice: Whether it is a slice, which in blocks is left to TVM, and not a part of a split.
     """

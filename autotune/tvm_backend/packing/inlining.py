@@ -66,7 +66,6 @@ def inlined(root: Var, nodes: Mapping[Var, Node], fits: Callable[[Var], bool], u
     There is one product among them at most, the last one.
 
     Args:
-        root: The variable.
         nodes: What computes each variable, in the order of the graph.
         fits: Whether an element of a variable may be computed where one of the root is.
         uses: How often each variable is used in the whole graph.

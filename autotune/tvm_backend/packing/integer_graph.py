@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from autotune.options import Activations
-from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static_shape, values_of
+from autotune.tvm_backend.expressions import bindings_of, is_tensor_constant, op_name, static_shape, values_of
 from autotune.tvm_backend.graph.joined_tables import TABLE
 from autotune.tvm_backend.graph.permutations import axes_of
 from autotune.tvm_backend.isa.available import byte_table
@@ -56,7 +56,7 @@ class IntegerGraph(PackedGraph):
         self.target = target
         self.activations = activations
         self.tensors: dict[Var, QuantisedTensor] = defaultdict(QuantisedTensor)
-        bindings = {item.var: item.value for block in self.function.body.blocks for item in block.bindings}
+        bindings = {item.var: item.value for item in bindings_of(self.function)}
         dynamic = filter(None, (dynamic_bytes(bindings, var) for var in bindings))
         self._dynamic: dict[Var, DynamicBytes] = {made.scale: made for made in dynamic}
 

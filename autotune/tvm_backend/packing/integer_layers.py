@@ -18,16 +18,16 @@ from autotune.tvm_backend.operators.chunked_product import ChunkedProduct
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES, LEVELS
 from autotune.tvm_backend.operators.integer_product import ByteProduct, DepthwiseProduct, product_program
-from autotune.tvm_backend.packing.encodings import Forms
-from autotune.tvm_backend.packing.integer_graph import IntegerGraph, in_image, in_rows, limits_of
-from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, ScaledConstant
-from autotune.tvm_backend.packing.weights import (
+from autotune.tvm_backend.packing.chunked_weights import (
     PackedWeights,
     by_channel,
     fits,
     pack_convolution,
     pack_depthwise,
 )
+from autotune.tvm_backend.packing.encodings import Forms
+from autotune.tvm_backend.packing.integer_graph import IntegerGraph, in_image, in_rows, limits_of
+from autotune.tvm_backend.packing.quantised_tensors import ByteOperand, QuantisedResult, ScaledConstant
 from autotune.tvm_backend.types import Expr, Var
 
 Array = npt.NDArray[Any]
@@ -152,8 +152,6 @@ def scaled_layer(graph: IntegerGraph, value: Expr, others: Mapping[Var, ScaledLa
     """Return the layer whose scaled sums a value is; None if it is something else.
 
     Args:
-        graph: The graph.
-        value: The value.
         others: The layers so far, whose bias a value may add.
     """
     layer = linear_layer(graph, value)

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from autotune.options import Activations
-from autotune.tvm_backend.expressions import op_name, static_shape
+from autotune.tvm_backend.expressions import bindings_of, op_name, static_shape
 from autotune.tvm_backend.graph.rewrite import rewrite_and_clean
 from autotune.tvm_backend.operators.element_types import LEVELS
 from autotune.tvm_backend.packing.block_quantised import BlockMatrix, block_matrix, block_product
@@ -47,7 +47,7 @@ def integer_kernels(mod: IRModule, target: Target, activations: Activations = "f
     Returns:
         The rewritten module, or `mod` itself if it has nothing quantised.
     """
-    names = {op_name(item.value) for block in mod["main"].body.blocks for item in block.bindings}
+    names = {op_name(item.value) for item in bindings_of(mod["main"])}
     if target.kind.name != "llvm" or "relax.dequantize" not in names:
         return mod
     return rewrite_and_clean(mod, lambda module: _Integers(module, target, activations))

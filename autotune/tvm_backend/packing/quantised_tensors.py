@@ -112,7 +112,6 @@ class ByteOperand:
     """Bytes that are multiplied.
 
     Attributes:
-        var: Their variable.
         zero_point: An unsigned byte (1,).
         scale: A float (1,); None if they are multiplied as integers.
         quant_params: What they mean, where it is always the same.

@@ -45,17 +45,12 @@ _TILED_PROBES = 1
 
 @dataclass(frozen=True)
 class _Sketch:
-    """A trace without decisions.
-
-    Attributes:
-        samples: Its sampling instructions; the knob `knobs[i]` decides `samples[i]`.
-        key: The instructions in JSON.
-    """
+    """A trace without decisions."""
 
     instructions: list[Instruction]
-    samples: tuple[Instruction, ...]
+    samples: tuple[Instruction, ...]  # its sampling instructions; the knob `knobs[i]` decides `samples[i]`
     knobs: tuple[int, ...]
-    key: str
+    key: str  # the instructions in JSON
 
 
 @dataclass(frozen=True)

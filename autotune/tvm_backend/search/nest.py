@@ -73,7 +73,6 @@ class TiledNests:
 
     Attributes:
         spatial, reduction: Tiles of the loops of each kind, parts from outside in, [n, loops, parts].
-        copies: That of the sketch.
     """
 
     einsum: Einsum

@@ -14,6 +14,7 @@ which is estimated to be fastest takes 1.2 times the shortest time, and one at r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,9 @@ from autotune.tvm_backend.types import Target
 # reduction between which inputs are copied to shared memory; then what a thread does in a step.
 STRUCTURE = "SSSRRSRS"
 _BLOCKS, _VIRTUAL, _THREADS, _STEPS = range(4)
+# The levels whose loops read the inputs of a thread in a step of the innermost reduction, and of a block in a step.
+_OF_A_THREAD = (_VIRTUAL, 5, 7)
+_OF_A_BLOCK = tuple(level for level in range(len(STRUCTURE)) if level not in (_BLOCKS, _STEPS))
 _WARP = 32
 _WORD = 4  # bytes
 _MAX_REGISTERS = 255  # of a thread
@@ -47,7 +51,6 @@ class GpuLimits:
     """A GPU, and what a block may have on it.
 
     Attributes:
-        max_threads: Of a block.
         max_shared, max_shared_default: Bytes of shared memory of a block, and of one that declares none.
     """
 
@@ -70,7 +73,6 @@ class Occupancy:
 
     Attributes:
         blocks: Of the whole kernel.
-        threads: Of a block.
         registers: Of a thread, roughly.
         step: Bytes of the inputs that a block copies to shared memory for a step.
         shared: Bytes of shared memory of a block: those of all steps that are copied ahead.
@@ -90,8 +92,8 @@ class Occupancy:
         chip = limits.chip
         sizes = nests.sizes
         threads = sizes[_THREADS].prod(axis=1)
-        registers = _results(nests) + _operands(nests) + _ADDRESSES
-        step = _elements(nests) * _WORD
+        registers = _results(nests) + _input_elements(nests, _OF_A_THREAD) + _ADDRESSES
+        step = _input_elements(nests, _OF_A_BLOCK) * _WORD
         shared = step * nests.copies
         warps = np.ceil(threads / _WARP)
         room = np.minimum.reduce(
@@ -111,7 +113,6 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
 
     Args:
         nests: Loop nests of the structure `STRUCTURE`.
-        limits: The GPU.
     """
     chip = limits.chip
     occupancy = Occupancy.of(nests, limits)
@@ -120,7 +121,7 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
     at_once = np.clip(np.ceil(occupancy.blocks / chip.count), 1, np.maximum(1, occupancy.together))
     mine = work / (occupancy.blocks * occupancy.threads * steps)  # multiply-adds of a thread in a step
     cycles_each = _WARP * chip.schedulers / chip.multiply_adds  # of a scheduler for those of a warp
-    loads = mine * _operands(nests) / _results(nests)
+    loads = mine * _input_elements(nests, _OF_A_THREAD) / _results(nests)
     copies = occupancy.step / (_WORD * occupancy.threads * _COPIED)
     warp = mine * cycles_each + loads * _LOAD + copies * _COPY
     busy = np.ceil(at_once * np.ceil(occupancy.threads / _WARP) / chip.schedulers) * warp
@@ -137,25 +138,11 @@ def _results(nests: TiledNests) -> Numbers:
     return np.asarray(nests.sizes[_VIRTUAL].prod(axis=1) * np.prod(inner, axis=0))
 
 
-def _operands(nests: TiledNests) -> Numbers:
-    """Count the elements of the inputs that a thread needs for one step of the innermost reduction."""
+def _input_elements(nests: TiledNests, levels: Iterable[int]) -> Numbers:
+    """Count the elements of the inputs that the loops of some levels read."""
     einsum = nests.einsum
     tile = np.ones((len(nests.spatial), len(einsum.extents)))
-    for level in (_VIRTUAL, 5, 7):
-        tile[:, list(einsum.spatial)] *= nests.sizes[level]
-    return _input_elements(nests, tile)
-
-
-def _elements(nests: TiledNests) -> Numbers:
-    """Count the elements of the inputs that a block needs for one step."""
-    einsum = nests.einsum
-    tile = np.ones((len(nests.spatial), len(einsum.extents)))
-    for level, (kind, size) in enumerate(zip(nests.structure, nests.sizes, strict=True)):
-        if level not in (_BLOCKS, _STEPS):
-            tile[:, list(einsum.spatial if kind == "S" else einsum.reduction)] *= size
-    return _input_elements(nests, tile)
-
-
-def _input_elements(nests: TiledNests, tile: Numbers) -> Numbers:
-    regions = [(1 + (tile - 1) @ access.T).prod(axis=1) for access in nests.einsum.accesses[:-1]]
+    for level in levels:
+        tile[:, list(einsum.spatial if nests.structure[level] == "S" else einsum.reduction)] *= nests.sizes[level]
+    regions = [(1 + (tile - 1) @ access.T).prod(axis=1) for access in einsum.accesses[:-1]]
     return np.asarray(np.sum(regions, axis=0))

@@ -38,21 +38,13 @@ def product_tiles(knobs: Knobs) -> Iterator[Configuration]:
 
 @dataclass(frozen=True)
 class _Product:
-    """A sketch that tiles the product.
-
-    Attributes:
-        index: Of the sketch.
-        places: The knobs of its sampling instructions.
-        sketch: What these decide.
-        einsum: The block.
-        unroll: The position of the limit of unrolling, and the knob that decides it.
-    """
+    """A sketch that tiles the product."""
 
     index: int
-    places: tuple[int, ...]
-    sketch: TiledSketch
-    einsum: Einsum
-    unroll: tuple[int, int]
+    places: tuple[int, ...]  # the knobs of its sampling instructions
+    sketch: TiledSketch  # what these decide
+    einsum: Einsum  # the block
+    unroll: tuple[int, int]  # the position of the limit of unrolling, and the knob that decides it
 
 
 def _products(knobs: Knobs) -> Iterator[_Product]:

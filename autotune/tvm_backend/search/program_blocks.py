@@ -24,7 +24,6 @@ class ProgramBlock:
     """A block of a program, as it is before it is scheduled.
 
     Attributes:
-        ref: The block in the schedule.
         reduces: Whether it is a reduction.
         spatial: Its other axes.
     """

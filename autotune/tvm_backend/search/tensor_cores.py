@@ -221,7 +221,6 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
 
     Args:
         extents: How many results the product has, and how many terms each of them.
-        limits: The GPU.
     """
     chip = limits.chip
     part = nests.fragments

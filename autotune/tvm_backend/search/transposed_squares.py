@@ -17,7 +17,7 @@ from tvm.ir import TensorRegion
 
 from autotune.tvm_backend.programs import replaced
 from autotune.tvm_backend.search.program_blocks import CONDITION, ProgramBlock, calls_of, reads_of
-from autotune.tvm_backend.types import BlockRV, LoopRV, Schedule
+from autotune.tvm_backend.types import BlockRV, Schedule
 
 _SIDES = (16, 8)  # of squares, the preferred one first
 
@@ -27,7 +27,6 @@ def schedule_squares(schedule: Schedule, item: ProgramBlock, parallel_from: int)
 
     Args:
         schedule: The schedule, of a program with this block only.
-        item: The block.
         parallel_from: How many elements are worth several threads.
     """
     square = _square(item)
@@ -57,14 +56,10 @@ def schedule_squares(schedule: Schedule, item: ProgramBlock, parallel_from: int)
 
 def _along(schedule: Schedule, block: BlockRV, places: Sequence[int]) -> None:
     """Unroll the first of two loops of a block, and make vectors along the second."""
-    unrolled, vector = (_loop(schedule, block, place) for place in places)
+    unrolled, vector = (schedule.get_loops(block)[place] for place in places)
     schedule.reorder(unrolled, vector)
     schedule.unroll(unrolled)
     schedule.vectorize(vector)
-
-
-def _loop(schedule: Schedule, block: BlockRV, place: int) -> LoopRV:
-    return schedule.get_loops(block)[place]
 
 
 def _square(item: ProgramBlock) -> tuple[int, int] | None:

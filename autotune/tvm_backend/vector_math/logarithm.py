@@ -94,14 +94,14 @@ def asinh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the inverse hyperbolic sine, within 3 ulp."""
     size = f.magnitude(x)
     square = f.let(size * size)
-    small = size + square / (_sqrt(square + 1.0) + 1.0)
+    small = size + square / (tirx.sqrt(square + 1.0) + 1.0)
     return f.signed(_log1p_or_log_of_double(f, size, small), x)
 
 
 def acosh(f: Formula, x: PrimExpr) -> PrimExpr:
     """Return the inverse hyperbolic cosine, within 3 ulp; not-a-number below 1."""
     above = f.let(x - 1.0)
-    result = f.let(_log1p_or_log_of_double(f, x, above + _sqrt(above * 2.0 + above * above)))
+    result = f.let(_log1p_or_log_of_double(f, x, above + tirx.sqrt(above * 2.0 + above * above)))
     return f.select(x < 1.0, float("nan"), result)
 
 
@@ -137,10 +137,6 @@ def _limits(f: Formula, x: PrimExpr, logarithm: PrimExpr) -> PrimExpr:
     infinity = float("inf")
     ordinary = f.select(x < infinity, logarithm, x)  # of infinity, and of what is not a number, the same
     return f.select(x > 0.0, ordinary, f.select(x == 0.0, -infinity, float("nan") + x))
-
-
-def _sqrt(x: PrimExpr) -> PrimExpr:
-    return tirx.sqrt(x)
 
 
 def power(f: Formula, x: PrimExpr, y: PrimExpr) -> PrimExpr:

@@ -62,20 +62,14 @@ _SILENT_S = 60.0
 
 @dataclass
 class _Node:
-    """A node that Ray lists.
-
-    Attributes:
-        place: Its names, once it serves.
-        copy: What it has of the workspace.
-        retry_at: When to try it again that is lost or refused, in monotonic seconds.
-    """
+    """A node that Ray lists."""
 
     link: Link
     shown: ClusterNode
-    copy: NodeCopy
+    copy: NodeCopy  # what it has of the workspace
     number: int
-    place: Place | None = None
-    retry_at: float = 0.0
+    place: Place | None = None  # its names, once it serves
+    retry_at: float = 0.0  # when to try it again that is lost or refused, in monotonic seconds
 
 
 @dataclass

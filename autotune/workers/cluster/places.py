@@ -33,7 +33,6 @@ class Place:
     """One node, as the daemon numbers it.
 
     Attributes:
-        name: Of the node.
         number: Of the node; its CPUs are counted from `number` times `CPUS_APART` on.
         devices: The simulated devices of the node.
         boards: How many boards of each section [devices.NAME] the node measures on, by its name.

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Iterator
-from typing import BinaryIO
 
 from autotune.config import Config
-from autotune.errors import ConfigError, DiskProblem, MachineProblem, disk_problem
+from autotune.errors import ConfigError, DiskProblem, MachineProblem
 from autotune.planning.view import MachineResources
-from autotune.processes.children import refused
 from autotune.processes.message_stream import MessageReader
 from autotune.processes.messages import ClusterNodes, Fatal, KillStage, Message, RunStage, StageReport, receive, send
-from autotune.regular_file import open_to_write
 from autotune.storage.daemon_info import ClusterNode
 from autotune.storage.paths import Workspace
+from autotune.workers import daemon_child
 from autotune.workers.stage_runner import StageRunner
 
 _FIRST_RETRY_S = 1.0
@@ -102,7 +97,7 @@ class ClusterRunner(StageRunner):
             bridge.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             bridge.wait(_STOP_S)
-        _kill(bridge)
+        daemon_child.end(bridge)
 
     def machine(self) -> MachineResources:
         """The CPUs and devices of the nodes that serve. See `StageRunner`."""
@@ -122,29 +117,14 @@ class ClusterRunner(StageRunner):
         """Start a bridge, or say why that cannot be done now: it is tried again."""
         self._fatal = ""
         try:
-            with self._log() as log:
-                self._bridge = self._spawn(log)
+            log = self._workspace.worker_log("ray")
+            root = str(self._workspace.root)
+            self._bridge = daemon_child.start("autotune.workers.cluster.bridge", log, "--workspace", root)
         except (DiskProblem, MachineProblem) as problem:
             self._trouble = str(problem)
             return self._try_later()
         assert self._bridge.stdout is not None
         self._answers = MessageReader(self._bridge.stdout.fileno())
-
-    def _log(self) -> BinaryIO:
-        path = self._workspace.worker_log("ray")
-        try:
-            return open_to_write(path)
-        except OSError as error:
-            raise disk_problem("write", path, error) from error
-
-    def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "autotune.workers.cluster.bridge", "--workspace", str(self._workspace.root)]
-        try:
-            return subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
-        except OSError as error:
-            raise refused(error) from error
 
     def _try_later(self) -> None:
         self._retry_at = time.monotonic() + self._retry_s
@@ -178,7 +158,7 @@ class ClusterRunner(StageRunner):
 
     def _give_up(self) -> Iterator[StageReport]:
         assert self._bridge is not None
-        _kill(self._bridge)
+        daemon_child.end(self._bridge)
         self._bridge = None
         self._answers = None
         self._trouble = self._fatal or "the connection to the cluster was lost"
@@ -188,13 +168,3 @@ class ClusterRunner(StageRunner):
         self._handed = set()
         for id in sorted(handed):
             yield StageReport(id, "lost", reason=f"{self._trouble}; see {self._workspace.worker_log('ray')}")
-
-
-def _kill(bridge: subprocess.Popen[bytes]) -> None:
-    for stream in (bridge.stdin, bridge.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(bridge.pid, signal.SIGKILL)
-    bridge.wait()

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.machine.hardware import cpu_flags
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.target import resolve_target, tvm_target
 from tests.tvm_backend.handed_over import built, lowered, machine, outputs_of, outputs_of_program
 

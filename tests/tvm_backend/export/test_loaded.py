@@ -18,7 +18,6 @@ from tvm import relax
 
 from autotune.device_settings import BoardSettings
 from autotune.errors import BadInput, DamagedFile, MachineProblem
-from autotune.machine.hardware import cpu_flags
 from autotune.options import InputSpec
 from autotune.schema import plain
 from autotune.storage.formats import Entry
@@ -31,6 +30,7 @@ from autotune.tvm_backend.export.loadable import Input
 from autotune.tvm_backend.export.loaded import check_index
 from autotune.tvm_backend.export.writing import script
 from autotune.tvm_backend.isa import amx
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.lowering import prepare
 

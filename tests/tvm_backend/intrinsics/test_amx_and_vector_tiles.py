@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tvm
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.available import Instructions
 from autotune.tvm_backend.isa.avx512 import AVX512
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping
 from autotune.tvm_backend.operators.convolution import Window
 from autotune.tvm_backend.operators.element_types import BYTES

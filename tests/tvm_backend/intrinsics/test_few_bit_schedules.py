@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tvm
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.intrinsics.few_bit_dots import PACKED_DOTS, packed_dot
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.operators.few_bit_product import PackedForm, pack, packed_product
 from autotune.tvm_backend.search.design_space import replay
 from autotune.tvm_backend.search.knobs import Knobs

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.isa import amx
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 
 
 def test_tiles_that_the_system_keeps_are_no_problem() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import tvm
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.isa.amx import AmxProduct
 from autotune.tvm_backend.isa.available import Instructions
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.kernels.build_kernel import link_shared
 from autotune.tvm_backend.operators.chunked_product import ChunkedProduct, Grouping
 from autotune.tvm_backend.operators.element_types import BYTES

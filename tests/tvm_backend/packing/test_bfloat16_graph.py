@@ -11,8 +11,8 @@ import pytest
 import tvm
 from onnx import helper, numpy_helper
 
-from autotune.machine.hardware import cpu_flags
 from autotune.tvm_backend.intrinsics.bfloat16 import numbers, rounded
+from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.lowering import prepare
 from autotune.tvm_backend.models.onnx.read import read_model
 from autotune.tvm_backend.search.tasks import extract_tasks

@@ -13,8 +13,8 @@ from autotune.device_settings import BoardSettings
 from autotune.errors import BoardProblem, WorkerError
 from autotune.machine import boards
 from autotune.machine.boards import Lent
-from autotune.processes.isolate import isolated
-from autotune.storage.room import scratch_folder
+from autotune.processes.isolate import isolated_call
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.host_tensors import tensors_of
 from autotune.tvm_backend.export.timing import timed_process
@@ -34,7 +34,6 @@ class BoardComparison:
     """The libraries of a model on a board.
 
     Attributes:
-        board: The settings of the boards.
         libraries: The files by name.
         function: The function that is run.
         arrays: Its inputs.
@@ -81,9 +80,7 @@ class BoardComparison:
     def _session(self, name: str, library: Path, timings: int, outputs: Path | None) -> list[float]:
         lent = boards.request(self.board)
         try:
-            ((_, outcome),) = isolated(
-                [library], lambda: lambda file: self._time(lent, file, timings, outputs), limit_s=_LIMIT_S
-            )
+            outcome = isolated_call(lambda: self._time(lent, library, timings, outputs), limit_s=_LIMIT_S)
         except WorkerError as error:
             raise BoardProblem(f"the board at {lent} cannot be used: {error}") from error
         if outcome.kind != "ok":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from autotune.options import Constant, InputSpec
 from autotune.processes.memory import memory_bytes
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.export import runners
 from autotune.tvm_backend.export.timing import timed_process
 from autotune.tvm_backend.export.timing.kernel_times import KernelTime

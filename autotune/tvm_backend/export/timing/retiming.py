@@ -119,7 +119,6 @@ def fastest_trials(
 
     Args:
         workspace: Where the tuning logs are.
-        spec: The job.
         most: How many trials to return of each task at most.
         applies: Whether a trial makes a schedule of the task with this hash. The next best takes the place of one that
             does not.
@@ -137,16 +136,14 @@ def fastest_trials(
         needed = 1 if disturbed_only and not any(entry.disturbed for entry in near) else most
         chosen: list[Trial] = []
         for entry in by_time(entries):
-            if len(chosen) == needed or (chosen and (entry.median_us or 0.0) > _slowest_us(chosen[0])):
+            if len(chosen) == needed or (
+                chosen and (entry.median_us or 0.0) > MAX_SLOWDOWN * (chosen[0].median_us or 0.0)
+            ):
                 break
             chosen += [trial for trial in log.trials_of([entry]) if applies(task.hash, trial)]
         if chosen:
             fastest[task.hash] = chosen
     return fastest
-
-
-def _slowest_us(best: Trial) -> float:
-    return (best.median_us or 0.0) * MAX_SLOWDOWN
 
 
 def claims(workspace: Workspace, spec: JobSpec) -> dict[str, int]:
@@ -167,7 +164,6 @@ def contenders(spec: JobSpec, fastest: Mapping[str, Sequence[Trial]]) -> dict[st
     largest: building one takes as long for a task that matters little.
 
     Args:
-        spec: The job.
         fastest: What `fastest_trials` returned.
     """
     shares = dict.fromkeys(fastest, 0.0)
@@ -203,7 +199,6 @@ def build(
     Args:
         items: The candidates, each with the hash of its task.
         program: Returns the tensor program of a task.
-        target: The target.
         folder: Where the libraries go.
         children: How many processes build at the same time; 0 to build them in this one.
 

@@ -67,11 +67,9 @@ class CppFunction:
     """A function of the library.
 
     Attributes:
-        name: Its name.
         inputs: The inputs, in the order in which it takes them.
         outputs: The outputs, in the order in which it returns them.
         rows: For inputs that are indices, the number of rows of the table, by the name of the input.
-        padding: Its open dimensions.
     """
 
     name: str

@@ -33,7 +33,6 @@ def written(folder: Path, report: Mapping[str, Any]) -> list[str]:
 
     Args:
         folder: The folder, which may have other files besides.
-        report: Its report.
     """
     names = [SCRIPT, LIBRARY, *([TOKENIZER] if report.get("language") else [])]
     names += [f"{FOLDER}/{name}" for name in (*STATIC, *LANGUAGE, HEADER)]
@@ -129,7 +128,6 @@ def move_source(made: Path, to: Path) -> None:
 
     Args:
         made: The folder that `write_source` wrote, on the same disk.
-        to: The folder.
     """
     to.mkdir(exist_ok=True)
     for name in (*SOURCE_STATIC, SOURCE_HEADER, NETWORK):

@@ -129,7 +129,6 @@ def model_header(
     """Return the text of `model.h`.
 
     Args:
-        name: The name of the model.
         inputs: The inputs, in the order of the model.
         outputs: The outputs, in the order of the model.
         rows: For inputs that are indices, the number of rows of the table, by the name of the input.
@@ -156,7 +155,6 @@ def network_source(
 
     Args:
         name: The name of the model.
-        network: The network.
         names: What the model calls its inputs and outputs, by the names of the tensors.
         threads: How many threads a block uses.
         weights: The size of the file of weights, and its id.

@@ -15,7 +15,7 @@ from tvm import relax, tirx
 
 from autotune.errors import ModelError
 from autotune.network_plan.arena import FOR_EVER, Lifetimes, aligned, place
-from autotune.tvm_backend.expressions import is_tensor_constant
+from autotune.tvm_backend.expressions import bindings_of, is_tensor_constant
 from autotune.tvm_backend.programs import runtime_functions
 from autotune.tvm_backend.threads.extents import MAX_THREADS
 from autotune.tvm_backend.types import Binding, Call, Expr, Function, IRModule, PrimFunc, Var
@@ -40,7 +40,6 @@ class PlacedTensor:
     Attributes:
         name: Its name in the C++ program.
         dtype: The type of its elements.
-        shape: Its shape.
         offset: Where it is, in bytes from the start of the arena or of the weights; 0 for a view.
         viewed: The name of the tensor whose elements it shows in another shape; empty if it has elements of its own.
     """
@@ -141,9 +140,8 @@ class _Reader:
     def read(self, main: Function) -> Network:
         for param in main.params:
             self._input(param)
-        for block in main.body.blocks:
-            for binding in block.bindings:
-                self._bind(binding)
+        for binding in bindings_of(main):
+            self._bind(binding)
         outputs = self._leaves(self._value(main.body.body))
         for tensor in outputs:
             self.lifetimes.use(tensor.name, len(self.blocks))

@@ -80,7 +80,6 @@ def report(
 
     Args:
         paths: The files of the job.
-        spec: The job.
         request: What was exported, and how.
         best: The trial of each task that was compiled, by the hash of the task.
         again: The candidates that were timed again, by the hash of the task.
@@ -140,7 +139,6 @@ def required_instructions(spec: JobSpec, kernels: Iterable[str]) -> list[str]:
     """Return the sets of instructions that a library may use, as `cpu_flags` names them.
 
     Args:
-        spec: The job.
         kernels: The names of the kernels. Those that are scheduled are no tasks.
     """
     names = (*kernels, *(task.name for task in spec.tasks))

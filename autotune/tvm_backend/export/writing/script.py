@@ -185,8 +185,6 @@ def board_source(spec: JobSpec, board: BoardSettings, threads: int, instructions
     """Return the script for the library of a job that is for boards.
 
     Args:
-        spec: The job.
-        board: The settings of the boards.
         threads: How many threads the model uses there.
         instructions: What the CPU of the board must have, as the kernel names it.
     """
@@ -209,7 +207,6 @@ def source(
     """Return the script for a job's library.
 
     Args:
-        spec: The job.
         threads: How many threads the model uses unless TVM_NUM_THREADS is set.
         rows: For each set of shapes, the number of rows of the table of each input that is an index.
         instructions: What the CPU must have, as the kernel names it.
@@ -239,7 +236,6 @@ def language_source(
     """Return the script for the library of a language model, which lets it write.
 
     Args:
-        spec: The job.
         threads: How many threads the model uses unless TVM_NUM_THREADS is set.
         instructions: What the CPU must have, as the kernel names it.
         rows: The number of rows of the table of each input that is an index.

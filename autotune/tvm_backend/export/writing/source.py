@@ -57,7 +57,6 @@ class Described:
     """What the program is told of the model besides the network.
 
     Attributes:
-        name: The name of the model.
         inputs: The inputs, in the order of the model.
         outputs: The names of the outputs, in the order of the model.
         threads: How many threads a block uses.
@@ -145,9 +144,6 @@ def _write_weights(path: Path, network: Network) -> tuple[int, str]:
 
 def missing_functions(path: Path) -> list[str]:
     """Return the functions that an object file needs and that neither the shim nor the C library has.
-
-    Args:
-        path: The file.
 
     Raises:
         WorkerError: It is not an ELF object file for 64 bits.

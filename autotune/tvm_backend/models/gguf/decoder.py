@@ -62,7 +62,6 @@ class Decoder:
         """Read a file.
 
         Args:
-            path: The file.
             context: How many tokens the cache has room for; it is rounded up to a multiple of 16. None for the default.
             activations: What activations are where packed weights multiply them.
 

@@ -28,7 +28,6 @@ class Blocks:
         scale: Floats (rows, blocks).
         offset: Floats (rows, blocks); None where it is -zero * scale.
         zero: The code that stands for 0, where there is no offset.
-        bits: Of a code.
     """
 
     codes: Bytes

@@ -47,7 +47,6 @@ class Tensor:
     """Where a tensor is.
 
     Attributes:
-        name: Its name.
         shape: Its sizes, the outermost first, as in NumPy: the file has them the other way round.
         format: How its elements are stored.
         start: The byte of the file in which it begins.

@@ -121,18 +121,14 @@ class DecoderFile:
 
     Attributes:
         file: Where its weights are.
-        architecture: Its architecture.
-        sizes: Its sizes.
         epsilon: What is added to the mean square in a norm.
         context: How many tokens it was trained for.
         window: How many tokens a local layer looks at.
         base: Of the angles of rotation.
         scaling: What positions are divided by in layers that are not local.
         embedding: The table of embeddings.
-        last_norm: The last norm.
         classifier: What makes logits; the table of embeddings where the file has nothing else.
         factors: What each angle is divided by; None for 1.
-        layers: The layers.
     """
 
     file: GgufFile

@@ -26,7 +26,6 @@ def tokens_of(file: GgufFile, text: str) -> list[int] | None:
 
     Args:
         file: The file of a language model.
-        text: The text.
     """
     pairs = byte_pairs(file)
     if pairs is None:

@@ -40,7 +40,6 @@ class DecoderReference:
         """Return the logits after one of some tokens, and write what is to be kept of them into the cache.
 
         Args:
-            ids: The tokens.
             past: How many are in the cache already.
             keys, values: The cache. It is changed.
             last: Which token the logits are for. Those after it are not kept.

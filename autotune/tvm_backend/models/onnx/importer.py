@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
 from autotune.tvm_backend.models.onnx.snapshot import is_large
-from autotune.tvm_backend.operators.recurrent.layer import GATES, Kind
-from autotune.tvm_backend.types import BlockBuilder, DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
+from autotune.tvm_backend.operators.recurrent.layer import GATES
+from autotune.tvm_backend.types import DeviceArray, Expr, GraphProto, IRModule, ModelProto, TensorProto
 
 # Integers of 4 bits become bytes here. Kernels for matrices of few bits pack them again.
 _HALF_BYTES = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
@@ -48,18 +49,15 @@ def convert(fixed: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
     newer = _newer(fixed, inputs)
     if opset_of(newer) < _WANTED:
         return fixed
-    resized = [node for node in newer.graph.node if node.op_type == "Resize" and _has_sizes(node.input)]
-    for node in resized:
+    for node in newer.graph.node:
+        if node.op_type != "Resize" or len(node.input) <= _SIZES or not node.input[_SIZES]:
+            continue
         node.input[2] = ""
         if not any(
             item.name == "coordinate_transformation_mode" and item.s == b"tf_crop_and_resize" for item in node.attribute
         ):
             node.input[1] = ""
     return newer
-
-
-def _has_sizes(names: Sequence[str]) -> bool:
-    return len(names) > _SIZES and bool(names[_SIZES])
 
 
 def _newer(fixed: ModelProto, inputs: Sequence[InputSpec]) -> ModelProto:
@@ -97,12 +95,8 @@ _OPSETS = {"ScatterND": 18}  # which ONNX Runtime takes the reductions of in old
 Converter = Callable[..., Expr]
 
 
-def _recurrent(kind: Kind) -> Converter:
-    return lambda builder, inputs, attributes: recurrent(builder, kind, inputs, attributes)
-
-
 CONVERTERS: Mapping[str, Converter] = {
-    **{kind: _recurrent(kind) for kind in GATES},
+    **{kind: partial(recurrent, kind) for kind in GATES},
     "DynamicQuantizeLSTM": dynamic_lstm,
     "ConvInteger": converters.conv_integer,
     "DequantizeLinear": converters.dequantize_linear,
@@ -124,12 +118,27 @@ CONVERTERS: Mapping[str, Converter] = {
     "QLinearMatMul": converters.qlinear_matmul,
 }
 
+# The same for forms that TVM's importer gets wrong or makes slow. They return None for others, which are left to it.
+_CORRECTED: Mapping[str, Callable[..., Expr | None]] = {
+    "Clip": corrected.clip,
+    "Concat": corrected.concat,
+    "ConstantOfShape": corrected.number,
+    "Gather": corrected.gather,
+    "Max": partial(corrected.pairwise, tvm.relax.op.maximum),
+    "Mean": corrected.mean,
+    "Min": partial(corrected.pairwise, tvm.relax.op.minimum),
+    "Pad": corrected.pad,
+    "RMSNormalization": corrected.rms_normalization,
+    "Resize": resampling.resize,
+    "Split": corrected.split,
+    "Sum": partial(corrected.pairwise, tvm.relax.op.add),
+}
+
 
 def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Mapping[str, str]) -> IRModule:
     """Import a graph.
 
     Args:
-        proto: The model.
         shapes: Of its inputs by name.
         dtypes: Of its inputs by name.
 
@@ -185,8 +194,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 corrected.check_roi_align(attrs)
             if op_name == "Conv":
                 attrs = corrected.with_pads(inputs, attrs)
-            otherwise = _corrected(self.bb, op_name, inputs, attrs)
-            if otherwise is not None:
+            if op_name in _CORRECTED and (otherwise := _CORRECTED[op_name](self.bb, list(inputs), attrs)) is not None:
                 return otherwise
             if op_name not in CONVERTERS:
                 return super()._convert_operator(op_name, inputs, attrs, max(opset, _OPSETS.get(op_name, 0)))
@@ -196,31 +204,6 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         except Exception as error:  # whatever converters stumble over
             name = str(attrs.get("tvm_custom", {}).get("name", ""))
             raise OperatorRefused.of(_refusal(op_name, name, opset, inputs, error)) from error
-
-
-def _corrected(
-    builder: BlockBuilder, kind: str, inputs: Sequence[Expr | None], attrs: Mapping[str, Any]
-) -> Expr | None:
-    """Emit an operator in a form that TVM's importer gets wrong or makes slow; None for any other."""
-    if corrected.is_pairwise(kind, inputs):
-        return corrected.pairwise(builder, kind, list(inputs))
-    if corrected.has_known_rows(kind, inputs):
-        return corrected.gather(builder, list(inputs), attrs)
-    if corrected.is_bounded(kind, inputs):
-        return corrected.clip(builder, list(inputs))
-    if corrected.has_empty_part(kind, inputs):
-        return corrected.split(builder, list(inputs), attrs)
-    if corrected.joins_nothing(kind, inputs):
-        return corrected.concat(builder, list(inputs), attrs)
-    if corrected.is_of_whole_rows(kind, inputs, attrs):
-        return corrected.rms_normalization(builder, list(inputs), attrs)
-    if corrected.is_number(kind, inputs):
-        return corrected.number(attrs)
-    if corrected.has_known_pads(kind, inputs, attrs):
-        return corrected.pad(builder, list(inputs))
-    if kind == "Resize" and (asked := resampling.resize_of(inputs, attrs)) and not asked.is_of_tvm():
-        return resampling.resize(builder, inputs[0], asked)
-    return None
 
 
 def _refusal(kind: str, name: str, opset: int, inputs: Sequence[Expr | None], error: Exception) -> Refusal:

@@ -53,17 +53,13 @@ def in_floats(proto: ModelProto) -> ModelProto | None:
     except ModelError:
         return None
     del graph.graph.value_info[:]  # what they say of types is no longer so
-    return None if any(_rounds(node) and not _keeps(node) for node in nodes_of(graph)) else graph
+    left = {node.op_type for node in nodes_of(graph) if _rounds(node)}
+    return graph if left <= {"DequantizeLinear", "MatMulNBits"} else None  # which compute in floats, or are constants
 
 
 def _rounds(node: NodeProto) -> bool:
     """Whether an operator takes or makes integers that stand for other numbers."""
     return node.op_type in _FLOAT_RULES or node.op_type in _ROUND_IN_PARTS or "Quantize" in node.op_type
-
-
-def _keeps(node: NodeProto) -> bool:
-    """Whether an operator that is left computes in floats, or is a constant."""
-    return node.op_type in ("DequantizeLinear", "MatMulNBits")
 
 
 def _in_parts(node: NodeProto) -> Rule | None:

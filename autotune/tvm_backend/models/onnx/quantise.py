@@ -30,9 +30,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from autotune.errors import ModelError, first_line
 from autotune.processes.keeper import CommandLimits, Keeper
 from autotune.storage.quantisation import Quantisation
-from autotune.storage.room import scratch_folder
-from autotune.tvm_backend.models import arrays_file
-from autotune.tvm_backend.models.arrays_file import ArraysFile, NotPlainArrays
+from autotune.storage.scratch import scratch_folder
+from autotune.tvm_backend.models.arrays_file import ArraysFile, opened
 from autotune.tvm_backend.models.onnx.mixed import Arrays, MixedGraph, mixed, name_nodes
 from autotune.tvm_backend.models.onnx.operators.nodes import opset_of
 from autotune.tvm_backend.models.onnx.simplify import open_session
@@ -60,7 +59,6 @@ def quantise(
 
     Args:
         path: The file that it is from, for errors.
-        proto: The model.
         calibration: A file of NumPy with an array for each input. Its first axis counts samples, or the rows of the
             batches that the model takes. It may have the right answers, too: an array `labels`, of indices.
         max_drop: By which part the answers on the calibration data may become worse; None for any.
@@ -100,7 +98,7 @@ def read_samples(path: Path, inputs: Sequence[ValueInfoProto]) -> list[Arrays]:
     Raises:
         ModelError: It cannot be read, lacks an input, or has other numbers of samples for another input.
     """
-    with _opened(path) as file:
+    with opened(path, ModelError) as file:
         missing = [item.name for item in inputs if item.name not in file.names]
         if missing:
             names = ", ".join(item.name for item in inputs)
@@ -119,24 +117,11 @@ def read_labels(path: Path) -> npt.NDArray[Any] | None:
     Raises:
         ModelError: They are no indices.
     """
-    with _opened(path) as file:
+    with opened(path, ModelError) as file:
         labels = file.read(_LABELS) if _LABELS in file.names else None
     if labels is not None and labels.dtype.kind not in "iu":
         raise ModelError(f"{path}: labels are the indices of the right answers, and these are {labels.dtype}")
     return None if labels is None else np.asarray(labels).ravel()
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[ArraysFile]:
-    try:
-        with arrays_file.opened(path) as file:
-            yield file
-    except MemoryError:
-        raise ModelError(f"cannot read {path}: its arrays need more memory than this import may take") from None
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except NotPlainArrays as error:
-        raise ModelError(f"cannot read {path}: {error}") from error
 
 
 Judge = Callable[[Mapping[str, Sequence[npt.NDArray[Any]]]], float]

@@ -20,7 +20,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.errors import ModelError, one_line
 from autotune.options import InputSpec
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes, is_large_weight, without_values
 from autotune.tvm_backend.models.onnx.snapshot import INLINE, WIDTHS, is_large
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto

@@ -13,7 +13,7 @@ from typing import Any
 from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.storage.formats import OpenBatch
-from autotune.storage.room import scratch_folder
+from autotune.storage.scratch import scratch_folder
 from autotune.tvm_backend.models.model import Model, as_model_error
 from autotune.tvm_backend.models.pytorch.archive import read_archive, write_archive
 from autotune.tvm_backend.models.pytorch.checked import checked, fix_inputs, output_names

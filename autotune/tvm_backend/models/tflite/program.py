@@ -16,7 +16,6 @@ def import_flatbuffer(flatbuffer: Flatbuffer, overrides: Mapping[str, InputSpec]
     """Import a model.
 
     Args:
-        flatbuffer: The model.
         overrides: Shapes that the user gave, by the name of the input; the model must have them already.
         dims: Sizes that the user gave, by the name of the open dimension; there are none.
 

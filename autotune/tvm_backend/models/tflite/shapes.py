@@ -23,9 +23,6 @@ _BY_VALUE |= {"DENSIFY", "HASHTABLE_LOOKUP", "SEGMENT_SUM", "SPARSE_TO_DENSE", "
 def with_constant_shapes(flatbuffer: Flatbuffer) -> Flatbuffer:
     """Return a model whose shapes are constants, and whose tensors all have the shapes that they have in a run.
 
-    Args:
-        flatbuffer: The model.
-
     Returns:
         The new model. The model itself, if nothing asks for a shape, or if shapes may follow from values.
     """

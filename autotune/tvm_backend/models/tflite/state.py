@@ -27,9 +27,6 @@ def with_open_state(flatbuffer: Flatbuffer) -> tuple[Flatbuffer, tuple[KeptValue
 
     LiteRT runs both a few times: the model as submitted, and the new one with its outputs handed back in.
 
-    Args:
-        flatbuffer: The model.
-
     Returns:
         The new model, and what is kept; the model itself if it keeps nothing.
 
@@ -67,23 +64,14 @@ class _Variable:
 
 @dataclass
 class _Graph:
-    """The main graph of a model, to be changed.
+    """The main graph of a model, to be changed."""
 
-    Attributes:
-        schema: The package's classes.
-        model: The whole of the model.
-        kinds: The names of operators by their numbers.
-        handles: Variables by the tensors that stand for them.
-        variables: Variables by their names.
-        instead: Tensors by those that they take the place of.
-    """
-
-    schema: Any
-    model: ModelT
-    kinds: Mapping[int, str]
-    handles: dict[int, _Variable] = field(default_factory=dict)
-    variables: dict[tuple[bytes, bytes], _Variable] = field(default_factory=dict)
-    instead: dict[int, int] = field(default_factory=dict)
+    schema: Any  # the package's classes
+    model: ModelT  # the whole of the model
+    kinds: Mapping[int, str]  # the names of operators by their numbers
+    handles: dict[int, _Variable] = field(default_factory=dict)  # variables by the tensors that stand for them
+    variables: dict[tuple[bytes, bytes], _Variable] = field(default_factory=dict)  # variables by their names
+    instead: dict[int, int] = field(default_factory=dict)  # tensors by those that they take the place of
 
     @classmethod
     def read(cls, content: bytes) -> _Graph:

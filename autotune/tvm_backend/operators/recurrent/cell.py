@@ -18,13 +18,8 @@ class Vector:
     """A vector of hidden units of one sequence, within a vectorised loop: the sums of its gates can be read and set.
 
     Attributes:
-        layer: The layer.
-        states: Its states.
         place: Where it is.
-        unit: The hidden unit.
-        sums: The buffer of sums.
         indices: Where the sum of each gate is.
-        inputs: Returns the input of a gate.
     """
 
     layer: RecurrentLayer
@@ -159,28 +154,16 @@ def _gru_candidate(vector: Vector) -> None:
     vector.set_h(vector[0] + vector.load(vector.states.update) * (vector.h - vector[0]))
 
 
-def _hard_sigmoid(x: PrimExpr, function: Activation) -> PrimExpr:
-    return bounded(function.alpha * x + function.beta, 0.0, 1.0)
-
-
-def _elu(x: PrimExpr, function: Activation) -> PrimExpr:
-    return tirx.Select(x < 0.0, function.alpha * (tirx.exp(x) - 1.0), x)
-
-
-def _softplus(x: PrimExpr, _: Activation) -> PrimExpr:
-    return tirx.max(x, number(0.0)) + tirx.log1p(tirx.exp(-tirx.abs(x)))
-
-
 _ACTIVATIONS: dict[str, Callable[[PrimExpr, Activation], PrimExpr]] = {
     "Sigmoid": lambda x, _: tirx.sigmoid(x),
     "Tanh": lambda x, _: tirx.tanh(x),
     "Relu": lambda x, _: tirx.max(x, number(0.0)),
     "LeakyRelu": lambda x, function: tirx.Select(x < 0.0, function.alpha * x, x),
     "ThresholdedRelu": lambda x, function: tirx.Select(x > function.alpha, x, number(0.0)),
-    "HardSigmoid": _hard_sigmoid,
-    "Elu": _elu,
+    "HardSigmoid": lambda x, function: bounded(function.alpha * x + function.beta, 0.0, 1.0),
+    "Elu": lambda x, function: tirx.Select(x < 0.0, function.alpha * (tirx.exp(x) - 1.0), x),
     "ScaledTanh": lambda x, function: function.alpha * tirx.tanh(function.beta * x),
     "Affine": lambda x, function: function.alpha * x + function.beta,
     "Softsign": lambda x, _: x / (1.0 + tirx.abs(x)),
-    "Softplus": _softplus,
+    "Softplus": lambda x, _: tirx.max(x, number(0.0)) + tirx.log1p(tirx.exp(-tirx.abs(x))),
 }

@@ -21,9 +21,9 @@ _DEFAULTS: dict[Kind, tuple[str, ...]] = {
     "GRU": ("Sigmoid", "Tanh"),
     "RNN": ("Tanh",),
 }
-_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
-_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
-_NAMES = {name.lower(): name for name in (*_ALPHA, "Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")}
+ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
+BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
+_NAMES = {name.lower(): name for name in (*ALPHA, "Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")}
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,6 @@ def _activation(written: str, alphas: Iterator[float], betas: Iterator[float]) -
     name = _NAMES.get(written.lower())
     if name is None:
         raise ValueError(f"activation {written!r} is not known")
-    alpha = next(alphas, _ALPHA[name]) if name in _ALPHA else 0.0
-    beta = next(betas, _BETA[name]) if name in _BETA else 0.0
+    alpha = next(alphas, ALPHA[name]) if name in ALPHA else 0.0
+    beta = next(betas, BETA[name]) if name in BETA else 0.0
     return Activation(name, alpha, beta)

@@ -58,7 +58,6 @@ def tile_for(layer: RecurrentLayer, registers: tuple[int, int], cores: int = 1, 
     """Choose the tile of a layer without trials.
 
     Args:
-        layer: The layer.
         registers: Lanes of a vector register, and how many of them a core has.
         cores: How many threads there are.
         dot: The intrinsic for products of 8 bits, if the layer has them and the target has one.

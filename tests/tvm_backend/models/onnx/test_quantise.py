@@ -212,7 +212,10 @@ def test_a_file_that_is_torn_or_claims_more_than_any_memory_is_refused_in_one_li
     header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 3, 8, 8)}
     with zipfile.ZipFile(tmp_path / "large.npz", "w") as packed, packed.open("input.npy", "w") as file:
         np.lib.format.write_array_header_2_0(file, header)
-    for name, says in (("torn", "torn.npz: it is not an NPZ file"), ("large", "need more memory than this import may")):
+    for name, says in (
+        ("torn", "torn.npz: it is not an NPZ file"),
+        ("large", "need more memory than this process may"),
+    ):
         with pytest.raises(ModelError, match=says):
             read_samples(tmp_path / f"{name}.npz", convolutional().model().graph.input)
 

@@ -27,12 +27,12 @@ Array = npt.NDArray[Any]
 _SIGN = 128  # what a byte without a sign is more than one with it
 
 
-def recurrent(builder: BlockBuilder, kind: Kind, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> Expr:
+def recurrent(kind: Kind, builder: BlockBuilder, inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> Expr:
     """Emit an LSTM, GRU or RNN.
 
     Args:
-        builder: What bindings are added to.
         kind: The operator.
+        builder: What bindings are added to.
         inputs: X, W, R, B, sequence_lens, initial_h, initial_c, P; None or left out where it has none.
         attributes: Those of the operator; texts are bytes.
 
@@ -205,15 +205,10 @@ class _Operator:
 
 @dataclass(frozen=True)
 class _ByteWeights:
-    """Weights of 8 bits.
+    """Weights of 8 bits."""
 
-    Attributes:
-        integers: Signed bytes (directions, features, gates, padded hidden size).
-        zero: Their zero points, (directions, 1, gates, padded hidden size), and `scale` their scales.
-    """
-
-    integers: Array
-    zero: Array
+    integers: Array  # signed bytes (directions, features, gates, padded hidden size)
+    zero: Array  # their zero points, (directions, 1, gates, padded hidden size), and `scale` their scales
     scale: Array
 
     @classmethod

@@ -24,21 +24,13 @@ _OWN_COORDINATES = ("half_pixel_symmetric", "tf_crop_and_resize")
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one axis is resized.
-
-    Attributes:
-        place: Which axis it is.
-        size: Its elements before.
-        resized: Those afterwards.
-        scale: The ratio as the file states it, of which `resized` may be a rounded one.
-        region: Where what is taken begins and ends, as shares of the axis.
-    """
+    """How one axis is resized."""
 
     place: int
-    size: int
-    resized: int
-    scale: float
-    region: tuple[float, float] = (0.0, 1.0)
+    size: int  # its elements before
+    resized: int  # those afterwards
+    scale: float  # the ratio as the file states it, of which `resized` may be a rounded one
+    region: tuple[float, float] = (0.0, 1.0)  # where what is taken begins and ends, as shares of the axis
 
     def coordinates(self, mode: str) -> Values:
         """Return the place before of each element afterwards, in float32 as ONNX Runtime does: ties are rounded."""
@@ -89,7 +81,7 @@ class _Resize:
         )
 
 
-def resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _Resize | None:
+def _resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _Resize | None:
     """Return a Resize of known sizes; None if they are computed."""
     x, region, scales, sizes = [*inputs, None, None, None][:4]
     if x is None or is_tensor_constant(x) or not static_shape(x):
@@ -122,12 +114,16 @@ def resize_of(inputs: Sequence[Expr | None], attributes: Mapping[str, Any]) -> _
     )
 
 
-def resize(builder: BlockBuilder, x: Expr, asked: _Resize) -> Expr:
-    """Emit a Resize, axis by axis.
+def resize(builder: BlockBuilder, inputs: Sequence[Expr], attributes: Mapping[str, Any]) -> Expr | None:
+    """Emit a Resize, axis by axis; None for one that TVM's importer takes, or whose sizes are computed.
 
     Raises:
         ValueError: Integers are interpolated.
     """
+    asked = _resize_of(inputs, attributes)
+    if asked is None or asked.is_of_tvm():
+        return None
+    x = inputs[0]
     if asked.mode != "nearest" and not float_dtype(x):
         raise ValueError(f"it interpolates {x.ty.dtype}, for which there is no rule")
     outside = np.zeros(1, bool)

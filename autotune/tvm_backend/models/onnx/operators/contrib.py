@@ -204,9 +204,7 @@ def _lengths(nodes: Nodes, mask: str, batch: int) -> str:
     """How many entries of a mask are set in each row, as int32; 0 for each without one."""
     if not mask:
         return nodes.constant(np.zeros(batch), np.int32)
-    if nodes.opset < 13:
-        return nodes.op("ReduceSum", mask, axes=[1], keepdims=0)
-    return nodes.op("ReduceSum", mask, nodes.constant([1], np.int64), keepdims=0)
+    return nodes.sum(mask, 1)
 
 
 def _dequantised(nodes: Nodes, names: Sequence[str]) -> list[str]:

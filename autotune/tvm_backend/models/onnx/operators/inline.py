@@ -52,7 +52,8 @@ def fold_constant_ifs(proto: ModelProto) -> None:
         name = "then_branch" if chosen else "else_branch"
         (branch,) = (attribute.g for attribute in node.attribute if attribute.name == name)
         outputs = _inlined(branch, f"taken.{index}", proto.graph, written)
-        written += [_same(new, old) for new, old in zip(outputs, node.output, strict=True)]
+        pairs = zip(outputs, node.output, strict=True)
+        written += [onnx.helper.make_node("Identity", [new], [old], old) for new, old in pairs]
     again = any(node.op_type == "If" for node in written) and len(written) > len(proto.graph.node)
     del proto.graph.node[:]
     proto.graph.node.extend(written)
@@ -97,10 +98,6 @@ def known_truth(
     graph = onnx.helper.make_graph(nodes, "condition", [], [output], used)
     model = onnx.helper.make_model(graph, opset_imports=opsets)
     return bool(ReferenceEvaluator(model).run(None, {})[0])
-
-
-def _same(new: str, old: str) -> NodeProto:
-    return onnx.helper.make_node("Identity", [new], [old], old)
 
 
 def inline_branches(graph: GraphProto, prefix: str) -> None:

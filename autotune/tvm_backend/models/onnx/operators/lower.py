@@ -122,7 +122,7 @@ def lower(proto: ModelProto, *, unroll: bool = False) -> ModelProto:
     Raises:
         OperatorRefused: An operator is used in a way that its rule does not know.
     """
-    lowered = _of_opset(proto, _OLDEST)
+    lowered = _of_opset(proto)
     chosen = {name for node in lowered.graph.node if node.op_type == "If" for name in node.output}
     inline_branches(lowered.graph, "branch")
     values = _values(lowered)
@@ -153,7 +153,7 @@ def replace(proto: ModelProto, chosen: Callable[[NodeProto], Rule | None]) -> Mo
     Raises:
         OperatorRefused: An operator is used in a way that its rule does not know.
     """
-    copy = _of_opset(proto, _OLDEST)
+    copy = _of_opset(proto)
     _replace(copy, _values(copy), chosen)
     return copy
 
@@ -227,19 +227,19 @@ def _check_branches(graph: GraphProto, chosen: Collection[str], values: Mapping[
                 raise ModelError(f"operator If {node.output[0]!r}: its branches give {sizes}; {advice}")
 
 
-def _of_opset(proto: ModelProto, oldest: int) -> ModelProto:
+def _of_opset(proto: ModelProto) -> ModelProto:
     """A copy of a graph, in this version of the operators if it is of an older one, or has none of ONNX's own."""
     has_own = any(item.domain in ("", "ai.onnx") for item in proto.opset_import)
-    if has_own and opset_of(proto) < oldest:
+    if has_own and opset_of(proto) < _OLDEST:
         try:
-            return onnx.version_converter.convert_version(proto, oldest)
+            return onnx.version_converter.convert_version(proto, _OLDEST)
         except RuntimeError as error:
             version = opset_of(proto)
             raise ModelError(f"its operators are of opset {version}, and cannot be converted: {error}") from error
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     if not has_own:
-        copy.opset_import.append(onnx.helper.make_opsetid("", oldest))
+        copy.opset_import.append(onnx.helper.make_opsetid("", _OLDEST))
     return copy
 
 

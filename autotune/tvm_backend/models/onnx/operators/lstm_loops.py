@@ -50,8 +50,6 @@ def lstm_loop(node: NodeProto, graph: GraphProto, nodes: Nodes, shared: Mapping[
     """Write a Loop as an LSTM; returns the names of its outputs, or None if its body is another.
 
     Args:
-        node: The loop.
-        graph: Its body.
         nodes: Where it is written.
         shared: What the constants of the body are called outside of it.
 

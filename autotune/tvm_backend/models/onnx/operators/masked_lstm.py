@@ -149,7 +149,7 @@ class _Writer:
         nodes = self._nodes
         taken = nodes.reshape(nodes.cast(self._mask, TensorProto.INT64), (1, self._steps, self._batch))
         until = nodes.constant(np.tril(np.ones((self._steps, self._steps)))[:, :, None], np.int64)
-        return self._sum(nodes.op("Mul", taken, until), 1)
+        return self._nodes.sum(nodes.op("Mul", taken, until), 1)
 
     def _lengths(self) -> str:
         """How many steps are taken of each sequence."""
@@ -164,7 +164,7 @@ class _Writer:
         found_at = nodes.op("Equal", nodes.reshape(self._places, (1, *shape[1:])), numbers)
         chosen = nodes.op("And", found_at, nodes.reshape(self._mask, (1, *shape[1:])))
         earlier = nodes.constant(np.arange(self._steps)[None, :, None], np.int64)
-        steps = self._sum(nodes.op("Mul", nodes.cast(chosen, TensorProto.INT64), earlier), 1)
+        steps = self._nodes.sum(nodes.op("Mul", nodes.cast(chosen, TensorProto.INT64), earlier), 1)
         return self._gathered(x, steps, self._features)
 
     def _in_place(self, item: Wanted) -> str:
@@ -185,9 +185,3 @@ class _Writer:
 
     def _whole(self, value: int) -> str:
         return self._nodes.constant(value, np.int64)
-
-    def _sum(self, x: str, axis: int) -> str:
-        nodes = self._nodes
-        if nodes.opset < 13:
-            return nodes.op("ReduceSum", x, axes=[axis], keepdims=0)
-        return nodes.op("ReduceSum", x, nodes.constant([axis], np.int64), keepdims=0)

@@ -131,6 +131,12 @@ class Nodes:
             joined = [self.op("Concat", *group, axis=axis) if len(group) > 1 else group[0] for group in groups]
         return joined[0]
 
+    def sum(self, x: str, axis: int, *, keeps_axis: bool = False) -> str:
+        """The sum along an axis, which stays as one of size 1 if `keeps_axis`."""
+        if self.opset < 13:
+            return self.op("ReduceSum", x, axes=[axis], keepdims=int(keeps_axis))
+        return self.op("ReduceSum", x, self.constant([axis], np.int64), keepdims=int(keeps_axis))
+
     def clip(self, x: str, low: float, high: float) -> str:
         return self.op("Clip", x, self.constant(low), self.constant(high))
 

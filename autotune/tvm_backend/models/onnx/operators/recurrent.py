@@ -5,20 +5,18 @@ The formulas, the order of the gates and what is left out by default are those o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, attributes_of
+from autotune.tvm_backend.operators.recurrent.layer import ALPHA, BETA, GATES, Activation, Kind, activations
 from autotune.tvm_backend.types import NodeProto
 
 State = tuple[str, ...]
-_ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
-_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 _MAX_STEPS = 1024
 
 
@@ -30,7 +28,7 @@ class _Layer:
     """
 
     nodes: Nodes
-    kind: str
+    kind: Kind
     given: tuple[str, ...]
     attributes: dict[str, Any]
     steps: int
@@ -82,7 +80,7 @@ def dynamic_lstm(node: NodeProto, nodes: Nodes) -> list[str]:
 
 
 def _unrolled(
-    nodes: Nodes, kind: str, given: tuple[str, ...], attributes: dict[str, Any], hidden: int, rounded: bool
+    nodes: Nodes, kind: Kind, given: tuple[str, ...], attributes: dict[str, Any], hidden: int, rounded: bool
 ) -> list[str]:
     shape = nodes.shape(given[0])
     steps, batch = (shape[1], shape[0]) if attributes.get("layout") else (shape[0], shape[1])
@@ -123,7 +121,7 @@ def _run(layer: _Layer, direction: int, reverse: bool) -> tuple[list[str], State
 def _project(layer: _Layer, direction: int) -> str:
     """The inputs of all steps times their weights, plus the bias that is not multiplied: [steps * batch, gates]."""
     nodes = layer.nodes
-    gates = _GATES[layer.kind]
+    gates = GATES[layer.kind]
     hidden = layer.hidden
     x = layer.input(0)
     features = nodes.shape(layer.input(0))[-1]
@@ -138,7 +136,7 @@ def _project(layer: _Layer, direction: int) -> str:
 def _bias(layer: _Layer, direction: int) -> str:
     """Both biases where they come to a sum; of a GRU that resets after the product, the last of them does not."""
     nodes = layer.nodes
-    width = _GATES[layer.kind] * layer.hidden
+    width = GATES[layer.kind] * layer.hidden
     both = layer.of(3, direction, 2 * width)
     first = nodes.slice(both, 0, 0, width)
     second = nodes.slice(both, 0, width, 2 * width)
@@ -173,41 +171,30 @@ def _masked(layer: _Layer, time: int, after: State, before: State) -> tuple[Stat
 
 
 def _activations(layer: _Layer, direction: int) -> list[Callable[[str], str]]:
-    """The functions of one direction. Values of alpha and beta are taken by those that have one, in order."""
-    defaults = _ACTIVATIONS[layer.kind]
-    names = layer.attributes.get("activations") or list(defaults) * (direction + 1)
-    alphas, betas = (iter(layer.attributes.get(f"activation_{name}") or []) for name in ("alpha", "beta"))
-    made = [_activation(layer.nodes, name, alphas, betas) for name in names]
-    mine = made[direction * len(defaults) : (direction + 1) * len(defaults)]
+    """The functions of one direction."""
+    given = (layer.attributes.get(name) or () for name in ("activations", "activation_alpha", "activation_beta"))
     bound = float(layer.attributes.get("clip") or 0)
-    return [_clipped(layer.nodes, function, bound) for function in mine] if bound else mine
+    mine = activations(layer.kind, direction + 1, *given)[direction]
+    return [partial(_activated, layer.nodes, activation, bound) for activation in mine]
 
 
-def _clipped(nodes: Nodes, function: Callable[[str], str], bound: float) -> Callable[[str], str]:
-    return lambda x: function(nodes.clip(x, -bound, bound))
-
-
-def _activation(nodes: Nodes, name: str, alphas: Iterator[float], betas: Iterator[float]) -> Callable[[str], str]:
-    names = {key.lower(): key for key in (*_ALPHA, "Relu", "Tanh", "Sigmoid", "Softsign", "Softplus")}
-    if name.lower() not in names:
-        raise ValueError(f"activation {name!r} is not known")
-    name = names[name.lower()]
-    alpha = next(alphas, _ALPHA[name]) if name in _ALPHA else 0.0
-    beta = next(betas, _BETA[name]) if name in _BETA else 0.0
-    if name in ("Affine", "ScaledTanh"):
-        first = nodes.constant(alpha)
-        second = nodes.constant(beta)
-        if name == "Affine":
-            return lambda x: nodes.op("Add", nodes.op("Mul", x, first), second)
-        return lambda x: nodes.op("Mul", first, nodes.op("Tanh", nodes.op("Mul", x, second)))
-    options = {"alpha": alpha} if name in _ALPHA else {}
-    options |= {"beta": beta} if name in _BETA else {}
-    return lambda x: nodes.op(name, x, **options)
+def _activated(nodes: Nodes, function: Activation, bound: float, x: str) -> str:
+    if bound:
+        x = nodes.clip(x, -bound, bound)
+    name = function.name
+    if name == "Affine":
+        return nodes.op("Add", nodes.op("Mul", x, nodes.constant(function.alpha)), nodes.constant(function.beta))
+    if name == "ScaledTanh":
+        inner = nodes.op("Mul", x, nodes.constant(function.beta))
+        return nodes.op("Mul", nodes.constant(function.alpha), nodes.op("Tanh", inner))
+    options = {"alpha": function.alpha} if name in ALPHA else {}
+    options |= {"beta": function.beta} if name in BETA else {}
+    return nodes.op(name, x, **options)
 
 
 def _recurrence(layer: _Layer, direction: int) -> str:
     """The weights that the state is multiplied by: [hidden, gates]."""
-    width = _GATES[layer.kind] * layer.hidden
+    width = GATES[layer.kind] * layer.hidden
     return layer.nodes.op("Transpose", layer.of(2, direction, width, layer.hidden), perm=[1, 0])
 
 

@@ -42,17 +42,11 @@ def lp_normalization(node: NodeProto, nodes: Nodes) -> list[str]:
     axis = int(attributes.get("axis", -1))
     rank = len(nodes.shape(x))
     if int(attributes.get("p", 2)) == 1:
-        length = _sum(nodes, nodes.op("Abs", x), axis % rank)
+        length = nodes.sum(nodes.op("Abs", x), axis % rank, keeps_axis=True)
     else:
-        length = nodes.op("Sqrt", _sum(nodes, nodes.op("Mul", x, x), axis % rank))
+        length = nodes.op("Sqrt", nodes.sum(nodes.op("Mul", x, x), axis % rank, keeps_axis=True))
     zero = nodes.op("Equal", length, nodes.constant_like(0, x))
     return [nodes.op("Div", x, nodes.op("Where", zero, nodes.constant_like(1, x), length))]
-
-
-def _sum(nodes: Nodes, x: str, axis: int) -> str:
-    if nodes.opset < 13:
-        return nodes.op("ReduceSum", x, axes=[axis], keepdims=1)
-    return nodes.op("ReduceSum", x, nodes.constant([axis], np.int64), keepdims=1)
 
 
 def one_hot(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -170,7 +164,6 @@ def is_unsupported_power(node: NodeProto, values: Mapping[str, Value]) -> bool:
     """Whether an operator is a power that TVM does not compute: of integers, or of a base and an exponent of two types.
 
     Args:
-        node: The operator.
         values: What is known about the values of the graph.
     """
     types = {values[name].dtype for name in node.input if name in values}

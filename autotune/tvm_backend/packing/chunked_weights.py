@@ -1,4 +1,4 @@
-"""Weights of int8 and bfloat16, packed in the order in which products (VNNI, AMX and the like) read them.
+"""Constant weights of int8 and bfloat16, in the order in which products of chunks (VNNI, AMX and the like) read them.
 
 Those of float32 are packed in `operators/convolution.py`.
 """
@@ -102,7 +102,6 @@ def by_group(weight: Array, outer: int, lanes: int, chunks: int) -> tuple[Array,
 
     Args:
         weight: (O, I, KH, KW), with I the channels of a group.
-        outer: Outputs of a group.
         lanes: Channels in a chunk of the input.
         chunks: Chunks of the input.
     """

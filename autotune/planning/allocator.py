@@ -1,4 +1,4 @@
-"""Choose which ready stages start on free CPUs and devices; of which job, a policy says (`policies/`)."""
+"""Give free CPUs and devices to the ready stages that a policy picks (`policies/`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from autotune.planning.resources import Allocation, MachinePool
 from autotune.planning.view import RunningView, Start
 
 
-class Scheduler:
-    """Chooses stages to start, and marks them as running in a planner's state.
+class Allocator:
+    """Gives stages what they run on, and marks them as running in a planner's state.
 
     `late` are the jobs with a stage that the last call of `start_stages` did not start because it would have ended
     too late.

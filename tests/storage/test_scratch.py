@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.storage.room import remove_old_scratch, scratch_folder
+from autotune.storage.scratch import remove_old_scratch, scratch_folder
 
 
 @pytest.fixture(autouse=True)
