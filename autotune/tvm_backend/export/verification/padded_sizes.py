@@ -36,6 +36,7 @@ class PaddedSizes:
         verified: How many other sizes the library was right at.
         largest_relative_error: Its largest one there.
         refused: Why a dimension has to have one of the tuned sizes, by its name.
+        counts: As in `OpenDimensions`. A library that puts out counts takes the tuned sizes alone.
     """
 
     inputs: Dims = field(default_factory=dict)
@@ -44,6 +45,7 @@ class PaddedSizes:
     verified: int = 0
     largest_relative_error: float = 0.0
     refused: Mapping[str, str] = field(default_factory=dict)
+    counts: tuple[str, ...] = ()
 
 
 def verify(export: ExportJob, library: Path, verified: Sequence[Verified], leases: Leases) -> dict[str, Any]:
@@ -55,6 +57,9 @@ def verify(export: ExportJob, library: Path, verified: Sequence[Verified], lease
         verified: What was verified at each set of shapes.
         leases: Wait for what the library may use, and tell how far it is.
     """
+    counted = export.models[0].counted()
+    if counted.names:
+        return asdict(PaddedSizes(outputs=counted.dims, counts=counted.names))
     if len(verified) < 2 or export.request.board is not None:
         return asdict(PaddedSizes())
     with leases.comparison():

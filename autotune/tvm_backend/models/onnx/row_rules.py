@@ -1,0 +1,205 @@
+"""Which operators of ONNX treat the rows of a tensor one by one, and along which axis of their results these are then.
+
+A rule returns that axis, the same for all results. It raises a ValueError where rows may be mixed, or it is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from autotune.tvm_backend.models.onnx.operators.nodes import attributes_of
+from autotune.tvm_backend.types import NodeProto
+
+_INTEGERS = frozenset(
+    onnx.TensorProto.DataType.Value(f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)
+)
+_BY_ELEMENT = (
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater",
+    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min",
+    "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Softplus", "Sqrt",
+    "Sub", "Tanh", "Where", "Xor",
+)  # fmt: skip
+_FIXED_AXES = 13  # opset: from here on Softmax and Split do the same along any axis
+_ENDLESS = 2**31 - 1  # an end of a slice, as exporters write it
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a tensor.
+
+    Attributes:
+        axis: The axis that they are along.
+        source: The result of the operator that found them.
+    """
+
+    axis: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the tensors of a graph, by their names.
+
+    Attributes:
+        opset: The version of its operators.
+        shapes: In their largest size.
+        types: The ONNX element types.
+        constants: The values of constants.
+        rows: The rows of those that have as many as the data say.
+    """
+
+    opset: int
+    shapes: Mapping[str, tuple[int, ...]]
+    types: Mapping[str, int]
+    constants: Mapping[str, npt.NDArray[Any]]
+    rows: Mapping[str, Rows]
+
+    def only_first(self, node: NodeProto) -> int:
+        """Return the counted axis of the first input, which must be the only one that has one."""
+        if node.input[0] not in self.rows or any(name in self.rows for name in node.input[1:]):
+            raise ValueError("")
+        return self.rows[node.input[0]].axis
+
+    def integers(self, node: NodeProto, attribute: str, place: int) -> list[int]:
+        """Return constants that are an attribute in older versions of an operator, and an input in newer ones."""
+        given = attributes_of(node).get(attribute)
+        if given is None and place < len(node.input) and node.input[place]:
+            if node.input[place] not in self.constants:
+                raise ValueError(f"its {attribute} are computed")
+            given = self.constants[node.input[place]].ravel().tolist()
+        return [] if given is None else list(given)
+
+
+def axis_of_results(node: NodeProto, known: Known) -> int:
+    """Return the counted axis of the results of an operator that reads rows.
+
+    Raises:
+        ValueError: It may not treat the rows one by one. The message says why, if there is more to say.
+    """
+    rule = _RULES.get(node.op_type)
+    if rule is None or node.domain not in ("", "ai.onnx"):
+        raise ValueError("")
+    return rule(node, known)
+
+
+def _by_element(node: NodeProto, known: Known) -> int:
+    ranks = {name: len(known.shapes[name]) for name in node.input if name}
+    found = {(rows.axis - ranks[name], rows.source) for name, rows in known.rows.items() if name in ranks}
+    if len(found) > 1:
+        raise ValueError("its inputs have rows of two counts, or along two axes")
+    ((from_end, _),) = found
+    for name in ranks.keys() - known.rows.keys():
+        if ranks[name] >= -from_end and known.shapes[name][from_end] != 1:
+            raise ValueError("another of its inputs has a number of rows of its own")
+    if node.op_type in ("Div", "Mod") and node.input[1] in known.rows and known.types.get(node.input[1]) in _INTEGERS:
+        raise ValueError("it divides by integers, which are 0 beyond the count")
+    return max(ranks.values()) + from_end
+
+
+def _reshaping(node: NodeProto, known: Known) -> int:
+    axis = known.only_first(node)
+    if node.op_type == "Squeeze" and not known.integers(node, "axes", 1):
+        raise ValueError("it names no axes")
+    before = known.shapes[node.input[0]]
+    after = known.shapes[node.output[0]]
+    places = [
+        place
+        for place, size in enumerate(after)
+        if (size, prod(after[:place]), prod(after[place + 1 :]))
+        == (before[axis], prod(before[:axis]), prod(before[axis + 1 :]))
+    ]
+    if len(places) != 1:
+        raise ValueError("it gives the rows another shape")
+    return places[0]
+
+
+def _transpose(node: NodeProto, known: Known) -> int:
+    axis = known.only_first(node)
+    rank = len(known.shapes[node.input[0]])
+    return list(attributes_of(node).get("perm") or reversed(range(rank))).index(axis)
+
+
+def _gather(node: NodeProto, known: Known) -> int:
+    data, indices = node.input
+    along = int(attributes_of(node).get("axis", 0)) % len(known.shapes[data])
+    if data not in known.rows:
+        return along + known.rows[indices].axis
+    axis = known.only_first(node)
+    if axis == along:
+        raise ValueError("it takes single rows")
+    return axis if axis < along else axis - 1 + len(known.shapes[indices])
+
+
+def _gather_nd(node: NodeProto, known: Known) -> int:
+    data, indices = node.input
+    axis = known.rows[indices].axis if indices in known.rows else -1
+    if data in known.rows or attributes_of(node).get("batch_dims") or axis == len(known.shapes[indices]) - 1:
+        raise ValueError("")
+    return axis
+
+
+def _slice(node: NodeProto, known: Known) -> int:
+    axis = known.only_first(node)
+    rank = len(known.shapes[node.input[0]])
+    starts, ends, axes = (known.integers(node, name, place) for place, name in enumerate(("starts", "ends", "axes"), 1))
+    steps = known.integers(node, "steps", 4) or [1] * len(starts)
+    for start, end, along, step in zip(starts, ends, axes or range(len(starts)), steps, strict=True):
+        if along % rank == axis and ((start, step) != (0, 1) or end < _ENDLESS):
+            raise ValueError("it takes a part of the rows")
+    return axis
+
+
+def _concat(node: NodeProto, known: Known) -> int:
+    found = {known.rows.get(name) for name in node.input}
+    rows = next(iter(found))
+    along = int(attributes_of(node)["axis"]) % len(known.shapes[node.input[0]])
+    if rows is None or len(found) > 1 or rows.axis == along:
+        raise ValueError("it joins rows with others")
+    return rows.axis
+
+
+def _along_axis(node: NodeProto, known: Known) -> int:
+    axis = known.only_first(node)
+    rank = len(known.shapes[node.input[0]])
+    default = -1 if "Softmax" in node.op_type else 0
+    if known.opset < _FIXED_AXES or int(attributes_of(node).get("axis", default)) % rank == axis:
+        raise ValueError("")
+    without = node.op_type.startswith("Arg") and not attributes_of(node).get("keepdims", 1)
+    return axis - (without and int(attributes_of(node).get("axis", 0)) % rank < axis)
+
+
+def _reduce(node: NodeProto, known: Known) -> int:
+    axis = known.only_first(node)
+    rank = len(known.shapes[node.input[0]])
+    axes = {along % rank for along in known.integers(node, "axes", 1)}
+    if not axes or axis in axes:
+        raise ValueError("")
+    return axis if attributes_of(node).get("keepdims", 1) else axis - sum(along < axis for along in axes)
+
+
+def _product(node: NodeProto, known: Known) -> int:
+    axis = known.only_first(node)
+    rank = len(known.shapes[node.input[0]])
+    if len(known.shapes[node.input[1]]) != 2 or axis != rank - 2:
+        raise ValueError("")
+    return axis
+
+
+_RULES: Mapping[str, Callable[[NodeProto, Known], int]] = {
+    **dict.fromkeys(_BY_ELEMENT, _by_element),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaping),
+    **dict.fromkeys(("ArgMax", "ArgMin", "LogSoftmax", "Softmax", "Split"), _along_axis),
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), _reduce),
+    "Concat": _concat,
+    "Gather": _gather,
+    "GatherND": _gather_nd,
+    "MatMul": _product,
+    "Slice": _slice,
+    "Transpose": _transpose,
+}
