@@ -108,7 +108,7 @@ class _OfOneClass:
     def _find_best(self, batch: PrimExpr, label: PrimExpr) -> None:
         """Write what finds the box with the largest score; of equal ones the first."""
         self._set(_BEST, self._left[0])
-        with T.serial(1, self.numbers[_LEFT] - 1) as place:
+        with T.serial(1, self.numbers[_LEFT]) as place:
             box = self._left[place]
             better = self._scores[batch, label, box] > self._scores[batch, label, self.numbers[_BEST]]
             with T.If(better), T.Then():

@@ -19,7 +19,14 @@ import onnx
 
 from autotune.errors import OperatorRefused, Refusal
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, attributes_of, node_name, opset_of
-from autotune.tvm_backend.models.onnx.row_rules import Known, Rows, axis_of_results
+from autotune.tvm_backend.models.onnx.row_rules import (
+    Known,
+    Rows,
+    Sizes,
+    axis_of_results,
+    sizes_of_result,
+    source_of_results,
+)
 from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes, is_large_weight, without_values
 from autotune.tvm_backend.models.onnx.simplify import graphs
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
@@ -97,11 +104,21 @@ class _Followed:
         self._opset = opset_of(proto)
         constants = dict(_constants(proto.graph))
         rows: dict[str, Rows] = {}
-        self._known = Known(self._opset, *_inferred(proto), constants, rows)
+        sizes: dict[str, Sizes] = {}
+        self._of_shapes: dict[str, Sizes] = {}
+        self._known = Known(self._opset, *_inferred(proto), constants, rows, sizes)
         largest = self._largest(proto, rows)
-        self._known = Known(self._opset, *_inferred(largest), constants, rows)
+        self._known = Known(self._opset, *_inferred(largest), constants, rows, sizes)
         for node in proto.graph.node:
-            if any(name in rows for name in _read(node)):
+            if not any(name in rows or name in sizes for name in _read(node)):
+                continue
+            if (of_result := sizes_of_result(node, self._known)) is not None:
+                self._of_shapes[node.output[0]] = of_result
+                if any(isinstance(size, str) for size in of_result):
+                    sizes[node.output[0]] = of_result
+                else:
+                    constants[node.output[0]] = np.array(of_result, np.int64)
+            else:
                 rows |= dict.fromkeys(filter(None, node.output), self._followed(node))
         own = [item.name for item in proto.graph.output]
         self.counts: dict[str, str] = {}
@@ -121,17 +138,32 @@ class _Followed:
                 rows = known.rows[item.name]
                 of_axes[rows.axis] = self.counts[rows.source]
             dims.append(tuple(of_axes))
-        largest = {count: known.shapes[source][known.rows[source].axis] for source, count in self.counts.items()}
+        largest = {count: self._most(source) for source, count in self.counts.items()}
         return CountedOutputs(tuple(largest), tuple(dims), largest)
 
     def for_importer(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield what takes the place of an operator."""
         known = self._known
+        if node.output[0] in self._of_shapes:
+            yield self._largest_sizes(node.output[0])
+            return
         if node.op_type in COUNTED and node.output[0] in self.counts:
             node.output.append(self.counts[node.output[0]])
         if node.op_type in ("Gather", "GatherND") and node.input[1] in known.rows:
             yield from self._within(node)
         yield node
+
+    def _largest_sizes(self, name: str) -> NodeProto:
+        """Return the constant that a tensor made of shapes is where there are as many rows as there can be."""
+        known = self._known
+        sizes = [self._most(size) if isinstance(size, str) else size for size in self._of_shapes[name]]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(known.types[name])
+        value = onnx.numpy_helper.from_array(np.array(sizes, dtype).reshape(known.shapes[name]))
+        return onnx.helper.make_node("Constant", [], [name], name, value=value)
+
+    def _most(self, source: str) -> int:
+        """Return how many rows an operator finds at most."""
+        return self._known.shapes[source][self._known.rows[source].axis]
 
     def _within(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield operators that keep indices within a tensor, and let an operator read their result."""
@@ -163,7 +195,7 @@ class _Followed:
             except ValueError as error:
                 raise self._refused(node, str(error)) from error
             except KeyError as error:
-                raise self._refused(node, f"the shape of {error} is not known") from error
+                raise self._refused(node, f"the size of {error} depends on the data, or is not known") from error
             name = node.output[0]
             rows[name] = Rows(axis, name)
             kind = self._known.types[node.input[0]] if node.op_type == "Compress" else _LONG
@@ -174,11 +206,11 @@ class _Followed:
 
     def _followed(self, node: NodeProto) -> Rows:
         """Return the rows of the results of an operator that reads some."""
-        rows = self._known.rows
-        name = next(name for name in _read(node) if name in rows)
+        known = self._known
+        name = next(name for name in _read(node) if name in known.rows or name in known.sizes)
         why = f"it has {name!r} with as many rows as the data say, and may not treat them one by one"
         try:
-            return Rows(axis_of_results(node, self._known), rows[name].source)
+            return Rows(axis_of_results(node, known), source_of_results(node, known))
         except ValueError as error:
             raise self._refused(node, f"{why}: {error}" if str(error) else why, name) from error
         except KeyError as error:
@@ -210,10 +242,10 @@ def _found(node: NodeProto, known: Known) -> tuple[int, Sequence[int]]:
         batch, classes, boxes = known.shapes[node.input[1]]
         most = node.input[2] if len(node.input) > 2 else ""
         if most and most not in known.constants:
-            raise ValueError("how many boxes it keeps at most of each class is computed")
+            raise ValueError(f"it keeps at most {most!r} boxes of each class, which must be a constant, as by --value")
         largest = (batch * classes * min(boxes, int(known.constants[most].item()) if most else 0), 3)
     if not prod(largest):
-        raise ValueError("it finds nothing in any data")
+        raise ValueError("it finds nothing, whatever the data are")
     return axis, largest
 
 

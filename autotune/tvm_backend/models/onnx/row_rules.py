@@ -1,6 +1,7 @@
 """Which operators of ONNX treat the rows of a tensor one by one, and along which axis of their results these are then.
 
 A rule returns that axis, the same for all results. It raises a ValueError where rows may be mixed, or it is not known.
+Exporters read the number of rows to say a shape again that has it. It may be used for that, and for nothing else.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _FIXED_AXES = 13  # opset: from here on Softmax and Split do the same along any 
 _ENDLESS = 2**31 - 1  # an end of a slice, as exporters write it
 
 
+Sizes = tuple[int | str, ...]  # a number, or the operator whose rows it counts, by its result
+
+
 @dataclass(frozen=True)
 class Rows:
     """The rows of a tensor.
@@ -52,6 +56,7 @@ class Known:
         types: The ONNX element types.
         constants: The values of constants.
         rows: The rows of those that have as many as the data say.
+        sizes: The elements of those that are made of shapes with rows.
     """
 
     opset: int
@@ -59,6 +64,12 @@ class Known:
     types: Mapping[str, int]
     constants: Mapping[str, npt.NDArray[Any]]
     rows: Mapping[str, Rows]
+    sizes: Mapping[str, Sizes]
+
+    def integers_of(self, name: str) -> Sizes | None:
+        """Return the elements of a constant of integers; None for anything else."""
+        value = self.constants.get(name)
+        return None if value is None or value.dtype.kind not in "iu" else tuple(map(int, value.ravel()))
 
     def only_first(self, node: NodeProto) -> int:
         """Return the counted axis of the first input, which must be the only one that has one."""
@@ -77,15 +88,89 @@ class Known:
 
 
 def axis_of_results(node: NodeProto, known: Known) -> int:
-    """Return the counted axis of the results of an operator that reads rows.
+    """Return the counted axis of the results of an operator that reads rows, or a size that is their number.
 
     Raises:
         ValueError: It may not treat the rows one by one. The message says why, if there is more to say.
     """
+    if node.op_type in _SHAPED and node.input[-1] in known.sizes:
+        return _SHAPED[node.op_type](node, known)
     rule = _RULES.get(node.op_type)
+    if any(name in known.sizes for name in node.input):
+        raise ValueError("it computes with their number")
     if rule is None or node.domain not in ("", "ai.onnx"):
         raise ValueError("")
     return rule(node, known)
+
+
+def source_of_results(node: NodeProto, known: Known) -> str:
+    """Return the operator whose rows an operator reads, or their number, by its result."""
+    for name in node.input:
+        sizes = [size for size in known.sizes.get(name, ()) if isinstance(size, str)]
+        if name in known.rows or sizes:
+            return known.rows[name].source if name in known.rows else sizes[0]
+    raise KeyError(node.input[0])
+
+
+def sizes_of_result(node: NodeProto, known: Known) -> Sizes | None:
+    """Return the elements of the result of an operator on shapes with rows; None for any other operator."""
+    x = node.input[0]
+    if node.op_type == "Shape" and x in known.rows:
+        shape: list[int | str] = list(known.shapes[x])
+        shape[known.rows[x].axis] = known.rows[x].source
+        told = attributes_of(node)
+        return tuple(shape[told.get("start", 0) : told.get("end", len(shape))])
+    parts = [known.sizes.get(name) or known.integers_of(name) for name in node.input]
+    first = parts[0]
+    if first is None or not any(name in known.sizes for name in node.input):
+        return None
+    if node.op_type in ("Cast", "Identity", "Squeeze", "Unsqueeze"):
+        return first
+    if node.op_type == "Concat" and None not in parts:
+        return tuple(size for part in parts for size in part or ())
+    if node.op_type == "Gather" and parts[1] is not None:
+        return tuple(first[int(place)] for place in parts[1])
+    if node.op_type == "Slice" and len(node.input) > 2 and None not in parts:
+        start, end, _, step = (int(part[0]) if part else 1 for part in (*parts[1:], None, None)[:4])
+        return first[start:end:step]
+    return None
+
+
+def _expand(node: NodeProto, known: Known) -> int:
+    x, sizes = node.input
+    shape = known.shapes[x]
+    wanted = known.sizes[sizes]
+    found = {(place - len(wanted), size) for place, size in enumerate(wanted) if isinstance(size, str)}
+    if x in known.rows:
+        found.add((known.rows[x].axis - len(shape), known.rows[x].source))
+    if len(found) != 1:
+        raise ValueError("it has rows of two counts, or along two axes")
+    ((from_end, _),) = found
+    if x not in known.rows and len(shape) >= -from_end and shape[from_end] != 1:
+        raise ValueError("its input has a number of rows of its own")
+    if len(wanted) >= -from_end and wanted[from_end] not in (1, found.pop()[1]):
+        raise ValueError("it names another number of rows")
+    return max(len(shape), len(wanted)) + from_end
+
+
+def _of_shape(node: NodeProto, known: Known) -> int:
+    places = [place for place, size in enumerate(known.sizes[node.input[0]]) if isinstance(size, str)]
+    if len(places) != 1:
+        raise ValueError("it has rows along two axes")
+    return places[0]
+
+
+def _reshape_to(node: NodeProto, known: Known) -> int:
+    x, sizes = node.input
+    if x not in known.rows:
+        raise ValueError("it gives them to what has none")
+    place = _kept_place(node, known, known.rows[x].axis)
+    wanted = list(known.sizes[sizes])
+    if wanted[place] not in (-1, known.rows[x].source) or any(
+        isinstance(size, str) for size in wanted[:place] + wanted[place + 1 :]
+    ):
+        raise ValueError("it gives the rows another shape")
+    return place
 
 
 def _by_element(node: NodeProto, known: Known) -> int:
@@ -106,6 +191,11 @@ def _reshaping(node: NodeProto, known: Known) -> int:
     axis = known.only_first(node)
     if node.op_type == "Squeeze" and not known.integers(node, "axes", 1):
         raise ValueError("it names no axes")
+    return _kept_place(node, known, axis)
+
+
+def _kept_place(node: NodeProto, known: Known, axis: int) -> int:
+    """Return the axis of a reshaped tensor that is this one as it was."""
     before = known.shapes[node.input[0]]
     after = known.shapes[node.output[0]]
     places = [
@@ -202,4 +292,9 @@ _RULES: Mapping[str, Callable[[NodeProto, Known], int]] = {
     "MatMul": _product,
     "Slice": _slice,
     "Transpose": _transpose,
+}
+_SHAPED: Mapping[str, Callable[[NodeProto, Known], int]] = {
+    "ConstantOfShape": _of_shape,
+    "Expand": _expand,
+    "Reshape": _reshape_to,
 }

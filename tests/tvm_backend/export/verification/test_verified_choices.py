@@ -70,7 +70,7 @@ def verified(tmp_path: Path) -> Callable[..., Verified | None]:
         export: Any = SimpleNamespace(
             models=[model],
             request=SimpleNamespace(board=None, threads=1, tolerance=tolerance),
-            spec=SimpleNamespace(values={}),
+            spec=SimpleNamespace(values={}, all_entries=(entry,)),
         )
         case = Case(entry, VerificationInputs([SCORES], (False,), {}), tuple(run(detector())))
         cut = verified_choices._cut(export, 0)
