@@ -102,6 +102,12 @@ def test_a_wrong_network_is_not_taken_for_another_choice(
     assert verified(detector(**{"shift": 1e-8} | wrong)) is None
 
 
+def test_rows_are_compared_in_their_places_where_there_are_more_of_one() -> None:
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
+    assert verified_choices._same_rows(rows[:3], rows, 1e-3) == (3, 5)
+    assert verified_choices._same_rows(rows[:0], rows[:2], 1e-3) == (0, 2)
+
+
 def test_a_second_library_that_computes_something_else_says_nothing(tmp_path: Path) -> None:
     cut: Any = SimpleNamespace(operators={"scores": "TopK"})
     first, second = np.float32([1, 2]), np.float32([1, 2.0000002])

@@ -62,11 +62,12 @@ RIGHT = {
     "shape_again": """
         size = Shape(d)  full = Concat<axis = 0>(size, one)  p = Reshape(d, full)
         count = Gather(size, i0)  as_list = Unsqueeze(count, zero)  ones = ConstantOfShape(as_list)
-        q = Expand(half, as_list)  whole = Shape(kept)  width = Gather(whole, one)  wide = Concat<axis = 0>(as_list, width)
+        q = Expand(half, as_list)  whole = Shape(kept)  width = Gather(whole, one)
+        wide = Concat<axis = 0>(as_list, width)
         r = Expand(h, wide)""",
     "compressed": "some = Gather<axis = 1>(above, i0)  s = Compress<axis = 0>(x, some)",
 }
-OUTPUTS = "a b c d e f g h i j k l n o p q ones r s".split()
+OUTPUTS = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "n", "o", "p", "q", "ones", "r", "s")
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +179,8 @@ def test_a_suppression_keeps_what_onnx_runtime_keeps(tmp_path: Path, centered: i
 
     proto = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["" : 11]>
-        g (float[2,100,4] boxes, float[2,3,100] scores) => (int64[n,3] y) <int64[1] most = {{20}}, float overlap = {{0.4}}>
+        g (float[2,100,4] boxes, float[2,3,100] scores) => (int64[n,3] y)
+        <int64[1] most = {{20}}, float overlap = {{0.4}}>
         {{ y = NonMaxSuppression<center_point_box = {centered}>(boxes, scores, most, overlap) }}"""
     )
     onnx.save(proto, str(tmp_path / "model.onnx"))
