@@ -119,6 +119,8 @@ class Loadable:
         inputs = {name: len(dims) for name, dims in padding.inputs.items()}
         are_there = all(inputs.items() <= there.items() for there in ranks)
         outputs = [len(dims) for dims in padding.outputs]
+        if not set(padding.counts) <= {dim for dims in padding.outputs for dim in dims}:
+            return True
         return not are_there or (bool(inputs or outputs) and outputs != [len(item.shape) for item in self.outputs])
 
 

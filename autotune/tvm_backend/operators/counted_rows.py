@@ -10,7 +10,9 @@ from tvm.script.ir_builder import tirx as T
 from autotune.tvm_backend.operators.activations import argument, body, kernel
 from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 
-_LEFT, _KEPT, _BEST, _TOTAL = range(4)  # what a suppression counts
+# The numbers that a suppression remembers: how many boxes are left, how many are kept of this class and of all, the box
+# at hand and whether it stays, and two places in the heap.
+_LEFT, _KEPT, _TOTAL, _BEST, _STAYS, _PARENT, _CHILD = range(7)
 
 
 def kept_places_kernel(count: int) -> PrimFunc:
@@ -55,7 +57,7 @@ class Suppression:
 
 
 def suppression_kernel(told: Suppression) -> PrimFunc:
-    """Return the kernel. It keeps the best box that is left, and leaves out those that overlap it, again and again.
+    """Return the kernel. It takes the best box that is left from a heap, and keeps it if it overlaps none that is kept.
 
     Its arguments are the boxes (batch, boxes, 4), the scores (batch, classes, boxes), the limits of the overlap and of
     the scores (2,), and (rows + 1, 3) int64: batch, class and box in the order of ONNX, zeros, and how many there are.
@@ -84,45 +86,58 @@ class _OfOneClass:
         self._scores = scores
         self._limits = limits
         self._result = result
-        self._left = T.alloc_buffer((told.boxes,), "int32")  # the boxes that are left, in order
-        self.numbers = T.alloc_buffer((4,), "int32")
+        self._heap = T.alloc_buffer((told.boxes,), "int32")  # the boxes that are left, each before two that are worse
+        self.numbers = T.alloc_buffer((7,), "int32")
         self._set(_TOTAL, 0)
 
     def write(self, batch: PrimExpr, label: PrimExpr) -> None:
         """Write the suppression of one class of one batch."""
-        told = self._told
+        numbers = self.numbers
+        scores = _ScoresOf(self._scores, batch, label)
         self._set(_LEFT, 0)
-        with T.serial(0, told.boxes) as box:
-            if told.has_least:
-                with T.If(self._scores[batch, label, box] > self._limits[1]), T.Then():
-                    self._append(box, _LEFT)
-            else:
-                self._append(box, _LEFT)
-        with T.serial(0, told.most), T.If(self.numbers[_LEFT] > 0), T.Then():
-            self._find_best(batch, label)
-            for column, value in enumerate((batch, label, self.numbers[_BEST])):
-                T.buffer_store(self._result, tirx.Cast("int64", value), [self.numbers[_TOTAL], column])
-            self._set(_TOTAL, self.numbers[_TOTAL] + 1)
-            self._leave_out(batch)
-
-    def _find_best(self, batch: PrimExpr, label: PrimExpr) -> None:
-        """Write what finds the box with the largest score; of equal ones the first."""
-        self._set(_BEST, self._left[0])
-        with T.serial(1, self.numbers[_LEFT]) as place:
-            box = self._left[place]
-            better = self._scores[batch, label, box] > self._scores[batch, label, self.numbers[_BEST]]
-            with T.If(better), T.Then():
-                self._set(_BEST, box)
-
-    def _leave_out(self, batch: PrimExpr) -> None:
-        """Write what leaves out the best box and those that overlap it."""
         self._set(_KEPT, 0)
-        best = self.numbers[_BEST]
-        with T.serial(0, self.numbers[_LEFT]) as place:
-            box = self._left[place]
-            with T.If(tirx.all(box != best, tirx.Not(self._overlap(batch, box, best)))), T.Then():
-                self._append(box, _KEPT)
-        self._set(_LEFT, self.numbers[_KEPT])
+        with T.serial(0, self._told.boxes) as box:
+            enough = scores.of(box) > self._limits[1] if self._told.has_least else tirx.const(True, "bool")
+            with T.If(enough), T.Then():
+                T.buffer_store(self._heap, box, [numbers[_LEFT]])
+                self._add(_LEFT, 1)
+        with T.serial(0, numbers[_LEFT] // 2) as later:
+            self._sink(scores, numbers[_LEFT] // 2 - 1 - later)
+        with T.While(tirx.all(numbers[_LEFT] > 0, numbers[_KEPT] < self._told.most)):
+            self._set(_BEST, self._heap[0])
+            self._add(_LEFT, -1)
+            T.buffer_store(self._heap, self._heap[numbers[_LEFT]], [0])
+            self._sink(scores, 0)
+            self._set(_STAYS, 1)
+            with T.serial(0, numbers[_KEPT]) as before:
+                kept = self._result[numbers[_TOTAL] - 1 - before, 2].astype("int32")
+                with T.If(self._overlap(batch, numbers[_BEST], kept)), T.Then():
+                    self._set(_STAYS, 0)
+            with T.If(numbers[_STAYS] == 1), T.Then():
+                for column, value in enumerate((batch, label, numbers[_BEST])):
+                    T.buffer_store(self._result, tirx.Cast("int64", value), [numbers[_TOTAL], column])
+                self._add(_TOTAL, 1)
+                self._add(_KEPT, 1)
+
+    def _sink(self, scores: _ScoresOf, place: PrimExpr | int) -> None:
+        """Write what moves a box of the heap down until none that follows it is better."""
+        numbers, heap = self.numbers, self._heap
+        self._set(_PARENT, place)
+        with T.While(numbers[_PARENT] * 2 + 1 < numbers[_LEFT]):
+            self._set(_CHILD, numbers[_PARENT] * 2 + 1)
+            with T.If(numbers[_CHILD] + 1 < numbers[_LEFT]), T.Then():
+                better = scores.better(heap[numbers[_CHILD] + 1], heap[numbers[_CHILD]])
+                with T.If(better), T.Then():
+                    self._add(_CHILD, 1)
+            with T.If(scores.better(heap[numbers[_CHILD]], heap[numbers[_PARENT]])):
+                with T.Then():
+                    moved = T.alloc_buffer((1,), "int32", scope="local")
+                    T.buffer_store(moved, heap[numbers[_PARENT]], [0])
+                    T.buffer_store(heap, heap[numbers[_CHILD]], [numbers[_PARENT]])
+                    T.buffer_store(heap, moved[0], [numbers[_CHILD]])
+                    self._set(_PARENT, numbers[_CHILD])
+                with T.Else():
+                    self._set(_PARENT, numbers[_LEFT])
 
     def _overlap(self, batch: PrimExpr, one: PrimExpr, other: PrimExpr) -> PrimExpr:
         """Return whether what two boxes share is more than the limit of what they cover together."""
@@ -141,12 +156,28 @@ class _OfOneClass:
             return one - other / 2.0, one + other / 2.0
         return tirx.min(one, other), tirx.max(one, other)
 
-    def _append(self, box: PrimExpr, counter: int) -> None:
-        T.buffer_store(self._left, box, [self.numbers[counter]])
-        self._set(counter, self.numbers[counter] + 1)
+    def _set(self, which: int, value: PrimExpr | int) -> None:
+        T.buffer_store(self.numbers, value, [which])
 
-    def _set(self, counter: int, value: PrimExpr | int) -> None:
-        T.buffer_store(self.numbers, value, [counter])
+    def _add(self, which: int, value: int) -> None:
+        self._set(which, self.numbers[which] + value)
+
+
+@dataclass(frozen=True)
+class _ScoresOf:
+    """The scores of one class of one batch."""
+
+    scores: Buffer
+    batch: PrimExpr
+    label: PrimExpr
+
+    def of(self, box: PrimExpr) -> PrimExpr:
+        return self.scores[self.batch, self.label, box]
+
+    def better(self, one: PrimExpr, other: PrimExpr) -> PrimExpr:
+        """Return whether a box comes before another: its score is larger, or it is the first of two that are equal."""
+        same = tirx.all(self.of(one) == self.of(other), one < other)
+        return tirx.any(self.of(one) > self.of(other), same)
 
 
 def _long(value: int) -> PrimExpr:
