@@ -121,7 +121,8 @@ class _OfOneClass:
 
     def _sink(self, scores: _ScoresOf, place: PrimExpr | int) -> None:
         """Write what moves a box of the heap down until none that follows it is better."""
-        numbers, heap = self.numbers, self._heap
+        numbers = self.numbers
+        heap = self._heap
         self._set(_PARENT, place)
         with T.While(numbers[_PARENT] * 2 + 1 < numbers[_LEFT]):
             self._set(_CHILD, numbers[_PARENT] * 2 + 1)
@@ -151,7 +152,8 @@ class _OfOneClass:
 
     def _span(self, batch: PrimExpr, box: PrimExpr, axis: int) -> tuple[PrimExpr, PrimExpr]:
         """Return where a box begins and ends."""
-        one, other = self._boxes[batch, box, axis], self._boxes[batch, box, axis + 2]
+        one = self._boxes[batch, box, axis]
+        other = self._boxes[batch, box, axis + 2]
         if self._told.centered:
             return one - other / 2.0, one + other / 2.0
         return tirx.min(one, other), tirx.max(one, other)

@@ -62,8 +62,8 @@ def verify(export: ExportJob, library: Path, verified: Sequence[Verified], lease
     counted = export.models[0].counted()
     if counted.names:
         pairs = zip(counted.dims, verified[0].case.expected, strict=True)
-        found = {dim: size for dims, array in pairs for dim, size in zip(dims, array.shape, strict=True) if dim}
-        several = {name: (found[name], counted.largest[name]) for name in counted.names}
+        here = {dim: size for dims, array in pairs for dim, size in zip(dims, array.shape, strict=True) if dim}
+        several = {name: (here[name], counted.largest[name]) for name in counted.names}
         return asdict(PaddedSizes(outputs=counted.dims, counts=counted.names, counted=several))
     if len(verified) < 2 or export.request.board is not None:
         return asdict(PaddedSizes())

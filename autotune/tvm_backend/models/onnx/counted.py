@@ -20,7 +20,7 @@ import onnx
 from autotune.errors import OperatorRefused, Refusal
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, attributes_of, node_name, opset_of
 from autotune.tvm_backend.models.onnx.row_rules import (
-    Known,
+    KnownTensors,
     Rows,
     Sizes,
     axis_of_results,
@@ -106,13 +106,13 @@ class _Followed:
         rows: dict[str, Rows] = {}
         sizes: dict[str, Sizes] = {}
         self._of_shapes: dict[str, Sizes] = {}
-        self._known = Known(self._opset, *_inferred(proto), constants, rows, sizes)
+        self._tensors = KnownTensors(self._opset, *_inferred(proto), constants, rows, sizes)
         largest = self._largest(proto, rows)
-        self._known = Known(self._opset, *_inferred(largest), constants, rows, sizes)
+        self._tensors = KnownTensors(self._opset, *_inferred(largest), constants, rows, sizes)
         for node in proto.graph.node:
             if not any(name in rows or name in sizes for name in _read(node)):
                 continue
-            if (of_result := sizes_of_result(node, self._known)) is not None:
+            if (of_result := sizes_of_result(node, self._tensors)) is not None:
                 self._of_shapes[node.output[0]] = of_result
                 if any(isinstance(size, str) for size in of_result):
                     sizes[node.output[0]] = of_result
@@ -128,14 +128,14 @@ class _Followed:
 
     def outputs(self) -> CountedOutputs:
         """Return which outputs have a count."""
-        known = self._known
+        tensors = self._tensors
         if not self.counts:
             return NO_COUNTS
         dims = []
         for item in self._graph.output:
-            of_axes = [""] * len(known.shapes.get(item.name, ()))
-            if item.name in known.rows:
-                rows = known.rows[item.name]
+            of_axes = [""] * len(tensors.shapes.get(item.name, ()))
+            if item.name in tensors.rows:
+                rows = tensors.rows[item.name]
                 of_axes[rows.axis] = self.counts[rows.source]
             dims.append(tuple(of_axes))
         largest = {count: self._most(source) for source, count in self.counts.items()}
@@ -143,37 +143,37 @@ class _Followed:
 
     def for_importer(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield what takes the place of an operator."""
-        known = self._known
+        tensors = self._tensors
         if node.output[0] in self._of_shapes:
             yield self._largest_sizes(node.output[0])
             return
         if node.op_type in COUNTED and node.output[0] in self.counts:
             node.output.append(self.counts[node.output[0]])
-        if node.op_type in ("Gather", "GatherND") and node.input[1] in known.rows:
+        if node.op_type in ("Gather", "GatherND") and node.input[1] in tensors.rows:
             yield from self._within(node)
         yield node
 
     def _largest_sizes(self, name: str) -> NodeProto:
         """Return the constant that a tensor made of shapes is where there are as many rows as there can be."""
-        known = self._known
+        tensors = self._tensors
         sizes = [self._most(size) if isinstance(size, str) else size for size in self._of_shapes[name]]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(known.types[name])
-        value = onnx.numpy_helper.from_array(np.array(sizes, dtype).reshape(known.shapes[name]))
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensors.types[name])
+        value = onnx.numpy_helper.from_array(np.array(sizes, dtype).reshape(tensors.shapes[name]))
         return onnx.helper.make_node("Constant", [], [name], name, value=value)
 
     def _most(self, source: str) -> int:
         """Return how many rows an operator finds at most."""
-        return self._known.shapes[source][self._known.rows[source].axis]
+        return self._tensors.shapes[source][self._tensors.rows[source].axis]
 
     def _within(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield operators that keep indices within a tensor, and let an operator read their result."""
         data, indices = node.input
-        shape = self._known.shapes[data]
+        shape = self._tensors.shapes[data]
         if node.op_type == "Gather":
             sizes = np.array(shape[int(attributes_of(node).get("axis", 0)) % len(shape)])
         else:
-            sizes = np.array(shape[: self._known.shapes[indices][-1]])
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(self._known.types[indices])
+            sizes = np.array(shape[: self._tensors.shapes[indices][-1]])
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(self._tensors.types[indices])
         for kind, limit in (("Max", -sizes), ("Min", sizes - 1)):
             name = f"{node.output[0]}.{kind}"
             value = onnx.numpy_helper.from_array(limit.astype(dtype))
@@ -191,14 +191,14 @@ class _Followed:
                 largest.graph.node.append(node)
                 continue
             try:
-                axis, shape = _found(node, self._known)
+                axis, shape = _found(node, self._tensors)
             except ValueError as error:
                 raise self._refused(node, str(error)) from error
             except KeyError as error:
                 raise self._refused(node, f"the size of {error} depends on the data, or is not known") from error
             name = node.output[0]
             rows[name] = Rows(axis, name)
-            kind = self._known.types[node.input[0]] if node.op_type == "Compress" else _LONG
+            kind = self._tensors.types[node.input[0]] if node.op_type == "Compress" else _LONG
             largest.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, shape))
         for item in largest.graph.output:
             item.type.tensor_type.ClearField("shape")
@@ -206,11 +206,11 @@ class _Followed:
 
     def _followed(self, node: NodeProto) -> Rows:
         """Return the rows of the results of an operator that reads some."""
-        known = self._known
-        name = next(name for name in _read(node) if name in known.rows or name in known.sizes)
+        tensors = self._tensors
+        name = next(name for name in _read(node) if name in tensors.rows or name in tensors.sizes)
         why = f"it has {name!r} with as many rows as the data say, and may not treat them one by one"
         try:
-            return Rows(axis_of_results(node, known), source_of_results(node, known))
+            return Rows(axis_of_results(node, tensors), source_of_results(node, tensors))
         except ValueError as error:
             raise self._refused(node, f"{why}: {error}" if str(error) else why, name) from error
         except KeyError as error:
@@ -221,29 +221,30 @@ class _Followed:
         return OperatorRefused.of(Refusal(node.op_type, node_name(node), reason, advice, self._opset))
 
 
-def _found(node: NodeProto, known: Known) -> tuple[int, Sequence[int]]:
+def _found(node: NodeProto, tensors: KnownTensors) -> tuple[int, Sequence[int]]:
     """Return the counted axis of what an operator finds, and the largest shape.
 
     Raises:
         ValueError: There is no largest shape, or it is empty.
         KeyError: The shape of an input is not known.
     """
-    shape = known.shapes[node.input[0]]
+    shape = tensors.shapes[node.input[0]]
     axis = 0
     largest: tuple[int, ...]
     if node.op_type == "NonZero":
-        axis, largest = 1, (len(shape), prod(shape))
+        axis = 1
+        largest = (len(shape), prod(shape))
     elif node.op_type == "Compress":
-        (size,) = known.shapes[node.input[1]]
+        (size,) = tensors.shapes[node.input[1]]
         along = attributes_of(node).get("axis")
         axis = 0 if along is None else int(along) % len(shape)
         largest = (size,) if along is None else (*shape[:axis], size, *shape[axis + 1 :])
     else:
-        batch, classes, boxes = known.shapes[node.input[1]]
+        batch, classes, boxes = tensors.shapes[node.input[1]]
         most = node.input[2] if len(node.input) > 2 else ""
-        if most and most not in known.constants:
+        if most and most not in tensors.constants:
             raise ValueError(f"it keeps at most {most!r} boxes of each class, which must be a constant, as by --value")
-        largest = (batch * classes * min(boxes, int(known.constants[most].item()) if most else 0), 3)
+        largest = (batch * classes * min(boxes, int(tensors.constants[most].item()) if most else 0), 3)
     if not prod(largest):
         raise ValueError("it finds nothing, whatever the data are")
     return axis, largest

@@ -47,7 +47,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTensors:
     """What is known of the tensors of a graph, by their names.
 
     Attributes:
@@ -87,117 +87,121 @@ class Known:
         return [] if given is None else list(given)
 
 
-def axis_of_results(node: NodeProto, known: Known) -> int:
+def axis_of_results(node: NodeProto, tensors: KnownTensors) -> int:
     """Return the counted axis of the results of an operator that reads rows, or a size that is their number.
 
     Raises:
         ValueError: It may not treat the rows one by one. The message says why, if there is more to say.
     """
-    if node.op_type in _SHAPED and node.input[-1] in known.sizes:
-        return _SHAPED[node.op_type](node, known)
+    if node.op_type in _SHAPED and node.input[-1] in tensors.sizes:
+        return _SHAPED[node.op_type](node, tensors)
     rule = _RULES.get(node.op_type)
-    if any(name in known.sizes for name in node.input):
+    if any(name in tensors.sizes for name in node.input):
         raise ValueError("it computes with their number")
     if rule is None or node.domain not in ("", "ai.onnx"):
         raise ValueError("")
-    return rule(node, known)
+    return rule(node, tensors)
 
 
-def source_of_results(node: NodeProto, known: Known) -> str:
+def source_of_results(node: NodeProto, tensors: KnownTensors) -> str:
     """Return the operator whose rows an operator reads, or their number, by its result."""
     for name in node.input:
-        sizes = [size for size in known.sizes.get(name, ()) if isinstance(size, str)]
-        if name in known.rows or sizes:
-            return known.rows[name].source if name in known.rows else sizes[0]
+        sizes = [size for size in tensors.sizes.get(name, ()) if isinstance(size, str)]
+        if name in tensors.rows or sizes:
+            return tensors.rows[name].source if name in tensors.rows else sizes[0]
     raise KeyError(node.input[0])
 
 
-def sizes_of_result(node: NodeProto, known: Known) -> Sizes | None:
+def sizes_of_result(node: NodeProto, tensors: KnownTensors) -> Sizes | None:
     """Return the elements of the result of an operator on shapes with rows; None for any other operator."""
     x = node.input[0]
-    if node.op_type == "Shape" and x in known.rows:
-        shape: list[int | str] = list(known.shapes[x])
-        shape[known.rows[x].axis] = known.rows[x].source
+    if node.op_type == "Shape" and x in tensors.rows:
+        shape: list[int | str] = list(tensors.shapes[x])
+        shape[tensors.rows[x].axis] = tensors.rows[x].source
         told = attributes_of(node)
         return tuple(shape[told.get("start", 0) : told.get("end", len(shape))])
-    parts = [known.sizes.get(name) or known.integers_of(name) for name in node.input]
-    first = parts[0]
-    if first is None or not any(name in known.sizes for name in node.input):
+    vectors = [tensors.sizes.get(name) or tensors.integers_of(name) for name in node.input]
+    first = vectors[0]
+    if first is None or not any(name in tensors.sizes for name in node.input):
         return None
     if node.op_type in ("Cast", "Identity", "Squeeze", "Unsqueeze"):
         return first
-    if node.op_type == "Concat" and None not in parts:
-        return tuple(size for part in parts for size in part or ())
-    if node.op_type == "Gather" and parts[1] is not None:
-        return tuple(first[int(place)] for place in parts[1])
-    if node.op_type == "Slice" and len(node.input) > 2 and None not in parts:
-        start, end, _, step = (int(part[0]) if part else 1 for part in (*parts[1:], None, None)[:4])
+    if node.op_type == "Concat" and None not in vectors:
+        return tuple(size for vector in vectors for size in vector or ())
+    if node.op_type == "Gather" and vectors[1] is not None:
+        return tuple(first[int(place)] for place in vectors[1])
+    if node.op_type == "Slice" and len(node.input) > 2 and None not in vectors:
+        start, end, _, step = (int(vector[0]) if vector else 1 for vector in (*vectors[1:], None, None)[:4])
         return first[start:end:step]
     return None
 
 
-def _expand(node: NodeProto, known: Known) -> int:
+def _expand(node: NodeProto, tensors: KnownTensors) -> int:
     x, sizes = node.input
-    shape = known.shapes[x]
-    wanted = known.sizes[sizes]
-    found = {(place - len(wanted), size) for place, size in enumerate(wanted) if isinstance(size, str)}
-    if x in known.rows:
-        found.add((known.rows[x].axis - len(shape), known.rows[x].source))
-    if len(found) != 1:
+    shape = tensors.shapes[x]
+    wanted = tensors.sizes[sizes]
+    counted = {(place - len(wanted), size) for place, size in enumerate(wanted) if isinstance(size, str)}
+    if x in tensors.rows:
+        counted.add((tensors.rows[x].axis - len(shape), tensors.rows[x].source))
+    if len(counted) != 1:
         raise ValueError("it has rows of two counts, or along two axes")
-    ((from_end, _),) = found
-    if x not in known.rows and len(shape) >= -from_end and shape[from_end] != 1:
+    ((from_end, source),) = counted
+    if x not in tensors.rows and len(shape) >= -from_end and shape[from_end] != 1:
         raise ValueError("its input has a number of rows of its own")
-    if len(wanted) >= -from_end and wanted[from_end] not in (1, found.pop()[1]):
+    if len(wanted) >= -from_end and wanted[from_end] not in (1, source):
         raise ValueError("it names another number of rows")
     return max(len(shape), len(wanted)) + from_end
 
 
-def _of_shape(node: NodeProto, known: Known) -> int:
-    places = [place for place, size in enumerate(known.sizes[node.input[0]]) if isinstance(size, str)]
+def _of_shape(node: NodeProto, tensors: KnownTensors) -> int:
+    places = [place for place, size in enumerate(tensors.sizes[node.input[0]]) if isinstance(size, str)]
     if len(places) != 1:
         raise ValueError("it has rows along two axes")
     return places[0]
 
 
-def _reshape_to(node: NodeProto, known: Known) -> int:
+def _reshape_to(node: NodeProto, tensors: KnownTensors) -> int:
     x, sizes = node.input
-    if x not in known.rows:
+    if x not in tensors.rows:
         raise ValueError("it gives them to what has none")
-    place = _kept_place(node, known, known.rows[x].axis)
-    wanted = list(known.sizes[sizes])
-    if wanted[place] not in (-1, known.rows[x].source) or any(
+    place = _kept_place(node, tensors, tensors.rows[x].axis)
+    wanted = list(tensors.sizes[sizes])
+    if wanted[place] not in (-1, tensors.rows[x].source) or any(
         isinstance(size, str) for size in wanted[:place] + wanted[place + 1 :]
     ):
         raise ValueError("it gives the rows another shape")
     return place
 
 
-def _by_element(node: NodeProto, known: Known) -> int:
-    ranks = {name: len(known.shapes[name]) for name in node.input if name}
-    found = {(rows.axis - ranks[name], rows.source) for name, rows in known.rows.items() if name in ranks}
-    if len(found) > 1:
+def _by_element(node: NodeProto, tensors: KnownTensors) -> int:
+    ranks = {name: len(tensors.shapes[name]) for name in node.input if name}
+    counted = {(rows.axis - ranks[name], rows.source) for name, rows in tensors.rows.items() if name in ranks}
+    if len(counted) > 1:
         raise ValueError("its inputs have rows of two counts, or along two axes")
-    ((from_end, _),) = found
-    for name in ranks.keys() - known.rows.keys():
-        if ranks[name] >= -from_end and known.shapes[name][from_end] != 1:
+    ((from_end, _),) = counted
+    for name in ranks.keys() - tensors.rows.keys():
+        if ranks[name] >= -from_end and tensors.shapes[name][from_end] != 1:
             raise ValueError("another of its inputs has a number of rows of its own")
-    if node.op_type in ("Div", "Mod") and node.input[1] in known.rows and known.types.get(node.input[1]) in _INTEGERS:
+    if (
+        node.op_type in ("Div", "Mod")
+        and node.input[1] in tensors.rows
+        and tensors.types.get(node.input[1]) in _INTEGERS
+    ):
         raise ValueError("it divides by integers, which are 0 beyond the count")
     return max(ranks.values()) + from_end
 
 
-def _reshaping(node: NodeProto, known: Known) -> int:
-    axis = known.only_first(node)
-    if node.op_type == "Squeeze" and not known.integers(node, "axes", 1):
+def _reshaping(node: NodeProto, tensors: KnownTensors) -> int:
+    axis = tensors.only_first(node)
+    if node.op_type == "Squeeze" and not tensors.integers(node, "axes", 1):
         raise ValueError("it names no axes")
-    return _kept_place(node, known, axis)
+    return _kept_place(node, tensors, axis)
 
 
-def _kept_place(node: NodeProto, known: Known, axis: int) -> int:
+def _kept_place(node: NodeProto, tensors: KnownTensors, axis: int) -> int:
     """Return the axis of a reshaped tensor that is this one as it was."""
-    before = known.shapes[node.input[0]]
-    after = known.shapes[node.output[0]]
+    before = tensors.shapes[node.input[0]]
+    after = tensors.shapes[node.output[0]]
     places = [
         place
         for place, size in enumerate(after)
@@ -209,79 +213,81 @@ def _kept_place(node: NodeProto, known: Known, axis: int) -> int:
     return places[0]
 
 
-def _transpose(node: NodeProto, known: Known) -> int:
-    axis = known.only_first(node)
-    rank = len(known.shapes[node.input[0]])
+def _transpose(node: NodeProto, tensors: KnownTensors) -> int:
+    axis = tensors.only_first(node)
+    rank = len(tensors.shapes[node.input[0]])
     return list(attributes_of(node).get("perm") or reversed(range(rank))).index(axis)
 
 
-def _gather(node: NodeProto, known: Known) -> int:
+def _gather(node: NodeProto, tensors: KnownTensors) -> int:
     data, indices = node.input
-    along = int(attributes_of(node).get("axis", 0)) % len(known.shapes[data])
-    if data not in known.rows:
-        return along + known.rows[indices].axis
-    axis = known.only_first(node)
+    along = int(attributes_of(node).get("axis", 0)) % len(tensors.shapes[data])
+    if data not in tensors.rows:
+        return along + tensors.rows[indices].axis
+    axis = tensors.only_first(node)
     if axis == along:
         raise ValueError("it takes single rows")
-    return axis if axis < along else axis - 1 + len(known.shapes[indices])
+    return axis if axis < along else axis - 1 + len(tensors.shapes[indices])
 
 
-def _gather_nd(node: NodeProto, known: Known) -> int:
+def _gather_nd(node: NodeProto, tensors: KnownTensors) -> int:
     data, indices = node.input
-    axis = known.rows[indices].axis if indices in known.rows else -1
-    if data in known.rows or attributes_of(node).get("batch_dims") or axis == len(known.shapes[indices]) - 1:
+    axis = tensors.rows[indices].axis if indices in tensors.rows else -1
+    if data in tensors.rows or attributes_of(node).get("batch_dims") or axis == len(tensors.shapes[indices]) - 1:
         raise ValueError("")
     return axis
 
 
-def _slice(node: NodeProto, known: Known) -> int:
-    axis = known.only_first(node)
-    rank = len(known.shapes[node.input[0]])
-    starts, ends, axes = (known.integers(node, name, place) for place, name in enumerate(("starts", "ends", "axes"), 1))
-    steps = known.integers(node, "steps", 4) or [1] * len(starts)
+def _slice(node: NodeProto, tensors: KnownTensors) -> int:
+    axis = tensors.only_first(node)
+    rank = len(tensors.shapes[node.input[0]])
+    starts, ends, axes = (
+        tensors.integers(node, name, place) for place, name in enumerate(("starts", "ends", "axes"), 1)
+    )
+    steps = tensors.integers(node, "steps", 4) or [1] * len(starts)
     for start, end, along, step in zip(starts, ends, axes or range(len(starts)), steps, strict=True):
         if along % rank == axis and ((start, step) != (0, 1) or end < _ENDLESS):
             raise ValueError("it takes a part of the rows")
     return axis
 
 
-def _concat(node: NodeProto, known: Known) -> int:
-    found = {known.rows.get(name) for name in node.input}
-    rows = next(iter(found))
-    along = int(attributes_of(node)["axis"]) % len(known.shapes[node.input[0]])
-    if rows is None or len(found) > 1 or rows.axis == along:
+def _concat(node: NodeProto, tensors: KnownTensors) -> int:
+    joined = {tensors.rows.get(name) for name in node.input}
+    rows = next(iter(joined))
+    along = int(attributes_of(node)["axis"]) % len(tensors.shapes[node.input[0]])
+    if rows is None or len(joined) > 1 or rows.axis == along:
         raise ValueError("it joins rows with others")
     return rows.axis
 
 
-def _along_axis(node: NodeProto, known: Known) -> int:
-    axis = known.only_first(node)
-    rank = len(known.shapes[node.input[0]])
+def _along_axis(node: NodeProto, tensors: KnownTensors) -> int:
+    axis = tensors.only_first(node)
+    rank = len(tensors.shapes[node.input[0]])
     default = -1 if "Softmax" in node.op_type else 0
-    if known.opset < _FIXED_AXES or int(attributes_of(node).get("axis", default)) % rank == axis:
+    if tensors.opset < _FIXED_AXES or int(attributes_of(node).get("axis", default)) % rank == axis:
         raise ValueError("")
     without = node.op_type.startswith("Arg") and not attributes_of(node).get("keepdims", 1)
     return axis - (without and int(attributes_of(node).get("axis", 0)) % rank < axis)
 
 
-def _reduce(node: NodeProto, known: Known) -> int:
-    axis = known.only_first(node)
-    rank = len(known.shapes[node.input[0]])
-    axes = {along % rank for along in known.integers(node, "axes", 1)}
+def _reduce(node: NodeProto, tensors: KnownTensors) -> int:
+    axis = tensors.only_first(node)
+    rank = len(tensors.shapes[node.input[0]])
+    axes = {along % rank for along in tensors.integers(node, "axes", 1)}
     if not axes or axis in axes:
         raise ValueError("")
     return axis if attributes_of(node).get("keepdims", 1) else axis - sum(along < axis for along in axes)
 
 
-def _product(node: NodeProto, known: Known) -> int:
-    axis = known.only_first(node)
-    rank = len(known.shapes[node.input[0]])
-    if len(known.shapes[node.input[1]]) != 2 or axis != rank - 2:
+def _product(node: NodeProto, tensors: KnownTensors) -> int:
+    axis = tensors.only_first(node)
+    rank = len(tensors.shapes[node.input[0]])
+    if len(tensors.shapes[node.input[1]]) != 2 or axis != rank - 2:
         raise ValueError("")
     return axis
 
 
-_RULES: Mapping[str, Callable[[NodeProto, Known], int]] = {
+_RULES: Mapping[str, Callable[[NodeProto, KnownTensors], int]] = {
     **dict.fromkeys(_BY_ELEMENT, _by_element),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaping),
     **dict.fromkeys(("ArgMax", "ArgMin", "LogSoftmax", "Softmax", "Split"), _along_axis),
@@ -293,7 +299,7 @@ _RULES: Mapping[str, Callable[[NodeProto, Known], int]] = {
     "Slice": _slice,
     "Transpose": _transpose,
 }
-_SHAPED: Mapping[str, Callable[[NodeProto, Known], int]] = {
+_SHAPED: Mapping[str, Callable[[NodeProto, KnownTensors], int]] = {
     "ConstantOfShape": _of_shape,
     "Expand": _expand,
     "Reshape": _reshape_to,
