@@ -7,7 +7,7 @@ of the rows is the counted axis of a tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
@@ -120,11 +120,11 @@ class _Followed:
                     constants[node.output[0]] = np.array(of_result, np.int64)
             else:
                 rows |= dict.fromkeys(filter(None, node.output), self._followed(node))
-        own = [item.name for item in proto.graph.output]
+        self._own = [item.name for item in proto.graph.output]
         self.counts: dict[str, str] = {}
-        for name in own:
+        for name in self._own:
             if name in rows:
-                self.counts.setdefault(rows[name].source, _free(f"{name}_count", own))
+                self.counts.setdefault(rows[name].source, _free(f"{name}_count", self._own))
 
     def outputs(self) -> CountedOutputs:
         """Return which outputs have a count."""
@@ -145,25 +145,48 @@ class _Followed:
         """Yield what takes the place of an operator."""
         tensors = self._tensors
         if node.output[0] in self._of_shapes:
-            yield self._largest_sizes(node.output[0])
+            yield from self._sizes(node.output[0])
             return
-        if node.op_type in COUNTED and node.output[0] in self.counts:
-            node.output.append(self.counts[node.output[0]])
+        if node.op_type in COUNTED:
+            node.output.append(self._count(node.output[0]))
+        if node.input and node.input[-1] in tensors.sizes:
+            yield self._constant(f"{node.output[0]}.largest", map(self._most, tensors.sizes[node.input[-1]]))
+            node.input[-1] = f"{node.output[0]}.largest"
         if node.op_type in ("Gather", "GatherND") and node.input[1] in tensors.rows:
             yield from self._within(node)
         yield node
 
-    def _largest_sizes(self, name: str) -> NodeProto:
-        """Return the constant that a tensor made of shapes is where there are as many rows as there can be."""
-        tensors = self._tensors
-        sizes = [self._most(size) if isinstance(size, str) else size for size in self._of_shapes[name]]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensors.types[name])
-        value = onnx.numpy_helper.from_array(np.array(sizes, dtype).reshape(tensors.shapes[name]))
-        return onnx.helper.make_node("Constant", [], [name], name, value=value)
+    def _count(self, source: str) -> str:
+        """Return the name of the count of the rows that an operator finds."""
+        return self.counts.get(source, f"{source}.count")
 
-    def _most(self, source: str) -> int:
-        """Return how many rows an operator finds at most."""
-        return self._tensors.shapes[source][self._tensors.rows[source].axis]
+    def _sizes(self, name: str) -> Iterator[NodeProto]:
+        """Yield what makes a tensor of shapes: its numbers of rows are the counts. Nothing if nobody reads it so."""
+        sizes = self._of_shapes[name]
+        if name not in self._tensors.sizes:
+            yield self._constant(name, sizes)
+        elif name in self._own:
+            elements = [f"{name}.{place}" for place in range(len(sizes))]
+            yield self._constant(f"{name}.one", [1])
+            for element, size in zip(elements, sizes, strict=True):
+                if isinstance(size, str):
+                    yield onnx.helper.make_node("Reshape", [self._count(size), f"{name}.one"], [element], element)
+                else:
+                    yield self._constant(element, [size])
+            yield self._constant(f"{name}.shape", self._tensors.shapes[name])
+            yield onnx.helper.make_node("Concat", elements, [f"{name}.flat"], f"{name}.flat", axis=0)
+            yield onnx.helper.make_node("Reshape", [f"{name}.flat", f"{name}.shape"], [f"{name}.long"], f"{name}.long")
+            yield onnx.helper.make_node("Cast", [f"{name}.long"], [name], name, to=self._tensors.types[name])
+
+    def _constant(self, name: str, values: Iterable[int | str]) -> NodeProto:
+        """Return an operator that puts out constant integers, of the shape that is known of this name."""
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(self._tensors.types.get(name, _LONG))
+        array = np.array(list(values), dtype).reshape(self._tensors.shapes.get(name, (-1,)))
+        return onnx.helper.make_node("Constant", [], [name], name, value=onnx.numpy_helper.from_array(array))
+
+    def _most(self, size: int | str) -> int:
+        """Return how many rows an operator finds at most; a number as it is."""
+        return size if isinstance(size, int) else self._tensors.shapes[size][self._tensors.rows[size].axis]
 
     def _within(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield operators that keep indices within a tensor, and let an operator read their result."""

@@ -232,10 +232,11 @@ def _gather(node: NodeProto, tensors: KnownTensors) -> int:
 
 def _gather_nd(node: NodeProto, tensors: KnownTensors) -> int:
     data, indices = node.input
-    axis = tensors.rows[indices].axis if indices in tensors.rows else -1
-    if data in tensors.rows or attributes_of(node).get("batch_dims") or axis == len(tensors.shapes[indices]) - 1:
+    rank = len(tensors.shapes[indices])
+    whole = tensors.shapes[indices][-1] <= len(tensors.shapes[data]) and not attributes_of(node).get("batch_dims")
+    if data in tensors.rows or not whole or tensors.rows[indices].axis == rank - 1:
         raise ValueError("")
-    return axis
+    return tensors.rows[indices].axis
 
 
 def _slice(node: NodeProto, tensors: KnownTensors) -> int:

@@ -65,9 +65,32 @@ RIGHT = {
         q = Expand(half, as_list)  whole = Shape(kept)  width = Gather(whole, one)
         wide = Concat<axis = 0>(as_list, width)
         r = Expand(h, wide)""",
+    "numbers": "number_of = Cast<to = 6>(count)  pair_of = Identity(wide)",
     "compressed": "some = Gather<axis = 1>(above, i0)  s = Compress<axis = 0>(x, some)",
 }
-OUTPUTS = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "n", "o", "p", "q", "ones", "r", "s")
+OUTPUTS = (
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "f",
+    "g",
+    "h",
+    "i",
+    "j",
+    "k",
+    "l",
+    "n",
+    "o",
+    "p",
+    "q",
+    "ones",
+    "r",
+    "s",
+    "number_of",
+    "pair_of",
+)
 
 
 @pytest.fixture(scope="module")
