@@ -24,6 +24,7 @@ from autotune.tvm_backend.models.onnx.row_rules import (
     Rows,
     Sizes,
     axis_of_results,
+    first_rows,
     sizes_of_result,
     source_of_results,
 )
@@ -106,6 +107,7 @@ class _Followed:
         rows: dict[str, Rows] = {}
         sizes: dict[str, Sizes] = {}
         self._of_shapes: dict[str, Sizes] = {}
+        self._firsts: dict[str, tuple[str, int]] = {}  # what leaves the first rows of an operator, and how many of them
         self._tensors = KnownTensors(self._opset, *_inferred(proto), constants, rows, sizes)
         largest = self._largest(proto, rows)
         self._tensors = KnownTensors(self._opset, *_inferred(largest), constants, rows, sizes)
@@ -155,6 +157,11 @@ class _Followed:
         if node.op_type in ("Gather", "GatherND") and node.input[1] in tensors.rows:
             yield from self._within(node)
         yield node
+        if node.output[0] in self._firsts:
+            source, most = self._firsts[node.output[0]]
+            count = self._count(node.output[0])
+            yield self._constant(f"{count}.most", [most], ())
+            yield onnx.helper.make_node("Min", [self._count(source), f"{count}.most"], [count], count)
 
     def _count(self, source: str) -> str:
         """Return the name of the count of the rows that an operator finds."""
@@ -178,10 +185,10 @@ class _Followed:
             yield onnx.helper.make_node("Reshape", [f"{name}.flat", f"{name}.shape"], [f"{name}.long"], f"{name}.long")
             yield onnx.helper.make_node("Cast", [f"{name}.long"], [name], name, to=self._tensors.types[name])
 
-    def _constant(self, name: str, values: Iterable[int | str]) -> NodeProto:
-        """Return an operator that puts out constant integers, of the shape that is known of this name."""
+    def _constant(self, name: str, values: Iterable[int | str], shape: Sequence[int] = (-1,)) -> NodeProto:
+        """Return an operator that puts out constant integers, of the shape that is known of this name, or of this."""
         dtype = onnx.helper.tensor_dtype_to_np_dtype(self._tensors.types.get(name, _LONG))
-        array = np.array(list(values), dtype).reshape(self._tensors.shapes.get(name, (-1,)))
+        array = np.array(list(values), dtype).reshape(self._tensors.shapes.get(name, shape))
         return onnx.helper.make_node("Constant", [], [name], name, value=onnx.numpy_helper.from_array(array))
 
     def _most(self, size: int | str) -> int:
@@ -233,7 +240,13 @@ class _Followed:
         name = next(name for name in _read(node) if name in tensors.rows or name in tensors.sizes)
         why = f"it has {name!r} with as many rows as the data say, and may not treat them one by one"
         try:
-            return Rows(axis_of_results(node, tensors), source_of_results(node, tensors))
+            axis = axis_of_results(node, tensors)
+            source = source_of_results(node, tensors)
+            first = first_rows(node, tensors)
+            if first is None:
+                return Rows(axis, source)
+            self._firsts[node.output[0]] = (source, first)
+            return Rows(axis, node.output[0])
         except ValueError as error:
             raise self._refused(node, f"{why}: {error}" if str(error) else why, name) from error
         except KeyError as error:

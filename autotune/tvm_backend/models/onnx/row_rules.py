@@ -27,7 +27,6 @@ _BY_ELEMENT = (
     "Sub", "Tanh", "Where", "Xor",
 )  # fmt: skip
 _FIXED_AXES = 13  # opset: from here on Softmax and Split do the same along any axis
-_ENDLESS = 2**31 - 1  # an end of a slice, as exporters write it
 
 
 Sizes = tuple[int | str, ...]  # a number, or the operator whose rows it counts, by its result
@@ -239,17 +238,26 @@ def _gather_nd(node: NodeProto, tensors: KnownTensors) -> int:
     return tensors.rows[indices].axis
 
 
-def _slice(node: NodeProto, tensors: KnownTensors) -> int:
-    axis = tensors.only_first(node)
+def first_rows(node: NodeProto, tensors: KnownTensors) -> int | None:
+    """Return how many rows an operator that reads rows leaves at most, from the first on; None if it leaves all.
+
+    Raises:
+        ValueError: It takes others than the first ones.
+    """
+    axis = tensors.rows[node.input[0]].axis if node.input[0] in tensors.rows else 0
+    if node.op_type != "Slice":
+        return None
     rank = len(tensors.shapes[node.input[0]])
     starts, ends, axes = (
         tensors.integers(node, name, place) for place, name in enumerate(("starts", "ends", "axes"), 1)
     )
     steps = tensors.integers(node, "steps", 4) or [1] * len(starts)
     for start, end, along, step in zip(starts, ends, axes or range(len(starts)), steps, strict=True):
-        if along % rank == axis and ((start, step) != (0, 1) or end < _ENDLESS):
-            raise ValueError("it takes a part of the rows")
-    return axis
+        if along % rank == axis and ((start, step) != (0, 1) or end <= 0):
+            raise ValueError("it takes others than the first rows")
+        if along % rank == axis and end < tensors.shapes[node.input[0]][axis]:
+            return int(end)
+    return None
 
 
 def _concat(node: NodeProto, tensors: KnownTensors) -> int:
@@ -297,7 +305,7 @@ _RULES: Mapping[str, Callable[[NodeProto, KnownTensors], int]] = {
     "Gather": _gather,
     "GatherND": _gather_nd,
     "MatMul": _product,
-    "Slice": _slice,
+    "Slice": lambda node, tensors: tensors.only_first(node),
     "Transpose": _transpose,
 }
 _SHAPED: Mapping[str, Callable[[NodeProto, KnownTensors], int]] = {
