@@ -87,6 +87,7 @@ def make(root: Path) -> None:
     user.settle("contenders = 1\n")
     few = ("--trials", 2, "--trials-per-round", 1, "--precision", "fp32", "--quiet")
     user.ok("submit", write_detector(root / "detector.onnx"), *few)
+    user.ok("daemon", "run", "--drain")
     (root / "said.txt").write_text(user.ok("export", "last", "--quick", "-o", root / "lib"))
 
 

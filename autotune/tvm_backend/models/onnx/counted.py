@@ -8,7 +8,7 @@ of the rows is the counted axis of a tensor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
 from typing import Any
@@ -111,22 +111,42 @@ class _Followed:
         self._tensors = KnownTensors(self._opset, *_inferred(proto), constants, rows, sizes)
         largest = self._largest(proto, rows)
         self._tensors = KnownTensors(self._opset, *_inferred(largest), constants, rows, sizes)
+        stale = False
         for node in proto.graph.node:
             if not any(name in rows or name in sizes for name in _read(node)):
                 continue
             if (of_result := sizes_of_result(node, self._tensors)) is not None:
                 self._of_shapes[node.output[0]] = of_result
+                stale = True
                 if any(isinstance(size, str) for size in of_result):
                     sizes[node.output[0]] = of_result
                 else:
                     constants[node.output[0]] = np.array(of_result, np.int64)
-            else:
-                rows |= dict.fromkeys(filter(None, node.output), self._followed(node))
+                continue
+            if stale and not all(name in self._tensors.shapes for name in node.output if name):
+                self._tensors = self._with_sizes(largest)
+                stale = False
+            rows |= dict.fromkeys(filter(None, node.output), self._followed(node))
         self._own = [item.name for item in proto.graph.output]
         self.counts: dict[str, str] = {}
         for name in self._own:
             if name in rows:
                 self.counts.setdefault(rows[name].source, _free(f"{name}_count", self._own))
+
+    def _with_sizes(self, largest: ModelProto) -> KnownTensors:
+        """Return what is known once inference is told the tensors that are made of shapes."""
+        nodes = [
+            self._constant(node.output[0], map(self._most, self._of_shapes[node.output[0]]))
+            if node.output[0] in self._of_shapes
+            else node
+            for node in largest.graph.node
+        ]
+        told = onnx.ModelProto()
+        told.CopyFrom(largest)
+        del told.graph.node[:]
+        told.graph.node.extend(nodes)
+        shapes, types = _inferred(told)
+        return replace(self._tensors, shapes=shapes, types=types)
 
     def outputs(self) -> CountedOutputs:
         """Return which outputs have a count."""
@@ -242,6 +262,8 @@ class _Followed:
         try:
             axis = axis_of_results(node, tensors)
             source = source_of_results(node, tensors)
+            if unknown := [result for result in node.output if result and result not in tensors.shapes]:
+                raise KeyError(unknown[0])
             first = first_rows(node, tensors)
             if first is None:
                 return Rows(axis, source)

@@ -26,6 +26,8 @@ _BY_ELEMENT = (
     "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Softplus", "Sqrt",
     "Sub", "Tanh", "Where", "Xor",
 )  # fmt: skip
+_SAME = ("Identity", "Reshape", "Squeeze", "Unsqueeze")  # have the elements that they are given
+_WIDE = (onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 _FIXED_AXES = 13  # opset: from here on Softmax and Split do the same along any axis
 
 
@@ -65,7 +67,7 @@ class KnownTensors:
     rows: Mapping[str, Rows]
     sizes: Mapping[str, Sizes]
 
-    def integers_of(self, name: str) -> Sizes | None:
+    def integers_of(self, name: str) -> tuple[int, ...] | None:
         """Return the elements of a constant of integers; None for anything else."""
         value = self.constants.get(name)
         return None if value is None or value.dtype.kind not in "iu" else tuple(map(int, value.ravel()))
@@ -119,18 +121,19 @@ def sizes_of_result(node: NodeProto, tensors: KnownTensors) -> Sizes | None:
         shape[tensors.rows[x].axis] = tensors.rows[x].source
         told = attributes_of(node)
         return tuple(shape[told.get("start", 0) : told.get("end", len(shape))])
-    vectors = [tensors.sizes.get(name) or tensors.integers_of(name) for name in node.input]
-    first = vectors[0]
-    if first is None or not any(name in tensors.sizes for name in node.input):
+    if node.op_type == "Concat" and any(name in tensors.sizes for name in node.input):
+        vectors = [tensors.sizes.get(name) or tensors.integers_of(name) for name in node.input]
+        return None if None in vectors else tuple(size for vector in vectors for size in vector or ())
+    if x not in tensors.sizes:
         return None
-    if node.op_type in ("Cast", "Identity", "Squeeze", "Unsqueeze"):
+    first = tensors.sizes[x]
+    if node.op_type in _SAME or (node.op_type == "Cast" and attributes_of(node)["to"] in _WIDE):
         return first
-    if node.op_type == "Concat" and None not in vectors:
-        return tuple(size for vector in vectors for size in vector or ())
-    if node.op_type == "Gather" and vectors[1] is not None:
-        return tuple(first[int(place)] for place in vectors[1])
-    if node.op_type == "Slice" and len(node.input) > 2 and None not in vectors:
-        start, end, _, step = (int(vector[0]) if vector else 1 for vector in (*vectors[1:], None, None)[:4])
+    constants = [tensors.integers_of(name) for name in node.input[1:]]
+    if node.op_type == "Gather" and constants[0] is not None:
+        return tuple(first[place] for place in constants[0])
+    if node.op_type == "Slice" and len(constants) > 1 and None not in constants:
+        start, end, _, step = (vector[0] if vector else 1 for vector in (*constants, None, None)[:4])
         return first[start:end:step]
     return None
 

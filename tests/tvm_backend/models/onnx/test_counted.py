@@ -47,7 +47,7 @@ def model(tail: str, *outputs: str) -> Any:
 
 
 RIGHT = {
-    "by_element": "v = Add(rows, two)  a = Cast<to = 1>(v)",
+    "by_element": "more = Add(rows, two)  a = Cast<to = 1>(more)",
     "along": "b = Unsqueeze(places, zero)",
     "outputs": "c = Identity(kept)",
     "column": "d = Gather<axis = 1>(kept, i1)",
@@ -66,12 +66,14 @@ RIGHT = {
         wide = Concat<axis = 0>(as_list, width)
         r = Expand(h, wide)""",
     "numbers": "number_of = Cast<to = 6>(count)  pair_of = Identity(wide)",
+    "listed": "listed = Reshape(count, flat)  whole_part = Slice(whole, zero, one)  u = ConstantOfShape(listed)"
+    " v = ConstantOfShape(whole_part)",
     "firsts": "first = Slice(kept, zero, five, zero)  all = Slice(first, zero, end, zero)  t = Identity(all)",
     "compressed": "some = Gather<axis = 1>(above, i0)  s = Compress<axis = 0>(x, some)",
 }
 OUTPUTS = (
     "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "n", "o", "p", "q", "ones", "r", "s", "number_of",
-    "pair_of", "t",
+    "pair_of", "t", "u", "v",
 )  # fmt: skip
 
 
@@ -116,7 +118,10 @@ def test_rows_that_are_treated_one_by_one_are_those_of_onnx_runtime(path: Path) 
         ("Div", "y = Div(six_four, rows)"),  # which are 0 beyond the count
         ("Gather", "y = Gather(rows, i0)"),
         ("Gather", "d = Gather<axis = 1>(kept, i1) y = Gather(d, d)"),
+        ("Gather", "size = Shape(rows) y = Gather(six_four, size)"),
+        ("Gather", "size = Shape(rows) y = Gather(size, size)"),
         ("GatherND", "y = GatherND(rows, rows)"),
+        ("Cast", "size = Shape(rows) y = Cast<to = 3>(size)"),  # to int8
         ("GatherND", "y = GatherND(x, places)"),
         ("MatMul", "three = Cast<to = 1>(kept) turned = Transpose(three) y = MatMul(turned, three)"),
         ("MatMul", "two_rows = Cast<to = 1>(places) y = MatMul(matrix, two_rows)"),
