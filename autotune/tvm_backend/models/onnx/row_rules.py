@@ -94,11 +94,10 @@ def axis_of_results(node: NodeProto, tensors: KnownTensors) -> int:
     Raises:
         ValueError: It may not treat the rows one by one. The message says why, if there is more to say.
     """
-    if node.op_type in _SHAPED and node.input[-1] in tensors.sizes:
-        return _SHAPED[node.op_type](node, tensors)
-    rule = _RULES.get(node.op_type)
-    if any(name in tensors.sizes for name in node.input):
+    is_shaped = node.op_type in _SHAPED and node.input[-1] in tensors.sizes
+    if any(name in tensors.sizes for name in (node.input[:-1] if is_shaped else node.input)):
         raise ValueError("it computes with their number")
+    rule = _SHAPED[node.op_type] if is_shaped else _RULES.get(node.op_type)
     if rule is None or node.domain not in ("", "ai.onnx"):
         raise ValueError("")
     return rule(node, tensors)
@@ -127,12 +126,14 @@ def sizes_of_result(node: NodeProto, tensors: KnownTensors) -> Sizes | None:
     if x not in tensors.sizes:
         return None
     first = tensors.sizes[x]
+    constants = [tensors.integers_of(name) for name in node.input[1:]]
+    if None in constants:
+        return None
     if node.op_type in _SAME or (node.op_type == "Cast" and attributes_of(node)["to"] in _WIDE):
         return first
-    constants = [tensors.integers_of(name) for name in node.input[1:]]
-    if node.op_type == "Gather" and constants[0] is not None:
-        return tuple(first[place] for place in constants[0])
-    if node.op_type == "Slice" and len(constants) > 1 and None not in constants:
+    if node.op_type == "Gather":
+        return tuple(first[place] for place in constants[0] or ())
+    if node.op_type == "Slice" and len(constants) > 1:
         start, end, _, step = (vector[0] if vector else 1 for vector in (*constants, None, None)[:4])
         return first[start:end:step]
     return None

@@ -131,6 +131,8 @@ def test_rows_that_are_treated_one_by_one_are_those_of_onnx_runtime(path: Path) 
         ("Reshape", "y = Reshape(rows, flat)"),
         ("Reshape", "y = Reshape(places, pair)"),
         ("Reshape", "size = Shape(places) y = Reshape(rows, size)"),  # which turns nothing
+        ("Expand", "size = Shape(rows) y = Expand(size, size)"),
+        ("Reshape", "size = Shape(rows) more = Concat<axis = 0>(size, one) y = Reshape(size, more)"),
         ("Expand", "size = Shape(rows) y = Expand(far_rows, size)"),
         ("ScatterND", "y = ScatterND(x, rows, far_rows)"),
         ("Size", "y = Size(rows)"),
