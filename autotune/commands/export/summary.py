@@ -45,7 +45,7 @@ def report_text(report: Mapping[str, Any], output: str) -> str:
 
 
 def _padding(found: Mapping[str, Any]) -> list[str]:
-    """Return the lines about open dimensions of which several sizes were tuned."""
+    """Return the lines about open dimensions: those of which several sizes were tuned, and those that data decide."""
     refused = found.get("refused", {})
     sizes = {dim: ", ".join(map(str, tuned)) for dim, tuned in found.get("sizes", {}).items()}
     lines = [
@@ -56,6 +56,11 @@ def _padding(found: Mapping[str, Any]) -> list[str]:
     if lines:
         tried = "another size" if found["verified"] == 1 else f"{found['verified']} other sizes"
         lines.append(f"verified with padding at {tried}: largest relative error {found['largest_relative_error']:.2g}")
+    lines += [
+        f"{dim} depends on the data: it is {here} of at most {most} on what was verified"
+        + ("" if here else ", so give real inputs with --inputs")
+        for dim, (here, most) in found.get("counted", {}).items()
+    ]
     return lines + [f"{dim} has to be one of {sizes[dim]}: {why}" for dim, why in refused.items()]
 
 

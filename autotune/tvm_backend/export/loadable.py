@@ -60,10 +60,13 @@ class OpenDimensions:
     Attributes:
         inputs: The names of the dimensions of inputs, by the name of the input; an empty one is not open.
         outputs: Those of each output; none of them where nothing is open.
+        counts: The names of the dimensions of outputs whose size depends on the data. The library puts these sizes out
+            after the outputs of the model, as int64 scalars.
     """
 
     inputs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     outputs: tuple[tuple[str, ...], ...] = ()
+    counts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,9 @@ class Loadable:
         inputs = {name: len(dims) for name, dims in padding.inputs.items()}
         are_there = all(inputs.items() <= there.items() for there in ranks)
         outputs = [len(dims) for dims in padding.outputs]
-        return not are_there or (bool(inputs) and outputs != [len(item.shape) for item in self.outputs])
+        if not set(padding.counts) <= {dim for dims in padding.outputs for dim in dims}:
+            return True
+        return not are_there or (bool(inputs or outputs) and outputs != [len(item.shape) for item in self.outputs])
 
 
 def read_loadable(report: Mapping[str, Any], shown: Path) -> Loadable:

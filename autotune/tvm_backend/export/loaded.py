@@ -21,7 +21,7 @@ from autotune.tvm_backend.export import library_file
 from autotune.tvm_backend.export.host_runtime import load_on_host
 from autotune.tvm_backend.export.host_tensors import HostTensors, Returned, host_arrays, tensors_of
 from autotune.tvm_backend.export.loadable import REPORT, Input, Loadable, OpenDimensions, read_loadable
-from autotune.tvm_backend.export.padding import cut, padded, pick_entry, sizes_of
+from autotune.tvm_backend.export.padding import cut, padded, pick_entry, sizes_of, split_counts
 from autotune.tvm_backend.isa.instruction_sets import cpu_flags, permissions
 from autotune.tvm_backend.types import Device, DeviceArray, Kernel, RuntimeModule, VirtualMachine
 
@@ -123,7 +123,8 @@ class LoadedModel:
     """A compiled model. Call it with one array for each input, by position or by name.
 
     Threads take turns, because TVM's virtual machine keeps its registers between calls. Inputs with open dimensions
-    that are smaller than those of an entry are padded with zeros, and its outputs are cut back.
+    that are smaller than those of an entry are padded with zeros, and its outputs are cut back. An output whose size
+    depends on the data has as many rows as they say.
 
     Attributes:
         entries: The inputs for each set of shapes that the model was compiled for, by the name of the entry.
@@ -179,8 +180,9 @@ class LoadedModel:
         self._check_indices(entry, given)
         with self._turn:
             outputs = self._on_host(entry, checked) if self._recorder is None else self._on_gpu(entry, checked)
-        if self._padding.inputs:
-            sizes = sizes_of({name: array.shape for name, array in given.items()}, self._padding.inputs)
+        if self._padding.outputs:
+            outputs, counts = split_counts(outputs, self._padding.counts)
+            sizes = sizes_of({name: array.shape for name, array in given.items()}, self._padding.inputs) | counts
             outputs = [cut(output, dims, sizes) for output, dims in zip(outputs, self._padding.outputs, strict=True)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 

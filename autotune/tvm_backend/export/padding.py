@@ -1,5 +1,8 @@
 """Inputs of a size between the tuned ones are padded with zeros to the next of them, and outputs are cut back.
 
+An output that has as many rows as the data say is cut to the count that the library puts out for it. That is the size
+of a dimension, too: its name is that of the count.
+
 The `dims` of an input or an output are the names of its dimensions that are open, and an empty text for each other.
 `run.py`, which an export writes, has the source of these functions in it; C++ has its own in `writing/cpp/shapes.h`.
 """
@@ -87,6 +90,12 @@ def elements(shapes: Shapes) -> int:
 def sizes_of(given: Shapes, dims: Dims) -> dict[str, int]:
     """Return the size of each open dimension in inputs of these shapes."""
     return {dim: size for name in given for dim, size in zip(dims.get(name, ()), given[name], strict=False) if dim}
+
+
+def split_counts(outputs: Sequence[Array], names: Sequence[str]) -> tuple[list[Array], dict[str, int]]:
+    """Return the outputs of a model, and the counts by name, which a library puts out after them."""
+    own = len(outputs) - len(names)
+    return list(outputs[:own]), {name: int(count) for name, count in zip(names, outputs[own:], strict=True)}
 
 
 def padded(array: Array, shape: tuple[int, ...]) -> Array:

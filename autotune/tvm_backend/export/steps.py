@@ -225,7 +225,7 @@ def _compile(export: _Export, best: Mapping[str, Trial]) -> None:
             best, export.tuned, cuda_graph=export.has_graph, kept=job.kept, children=count
         )
         if job.request.source:
-            names = job.models[0].output_names()
+            names = [*job.models[0].output_names(), *job.models[0].counted().names]
             rows = export.cases[0].inputs.rows
             needed = required_instructions(job.spec, [var.name_hint for var in export.model.prepared.functions])
             about = Described(job.spec.name, job.spec.inputs, names, job.request.threads, __version__, rows, needed)

@@ -26,6 +26,7 @@ from autotune.tvm_backend.models.gguf.plain_text import english, tokens_of
 from autotune.tvm_backend.models.gguf.tokenizer import end_tokens, tokenizer_json
 from autotune.tvm_backend.models.hints import Hints, onnx_hints, pytorch_hints, tflite_hints
 from autotune.tvm_backend.models.onnx.choices import with_outputs
+from autotune.tvm_backend.models.onnx.counted import NO_COUNTS, CountedOutputs, counted_outputs
 from autotune.tvm_backend.models.onnx.in_floats import in_floats
 from autotune.tvm_backend.models.onnx.read import freeze, import_rewritten, open_dims, parse_file, read_rewritten
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, graphs
@@ -73,6 +74,10 @@ class Submitted(Protocol):
     def output_names(self) -> list[str]:
         """Return the names of its outputs in order."""
 
+    def counted(self, more: Sequence[str] = ()) -> CountedOutputs:
+        """Return which of its outputs have a count, and of these tensors, if they are outputs after its own."""
+        return NO_COUNTS
+
     def open_dims(self) -> Mapping[str, tuple[str, ...]]:
         """Return the names of the dimensions of its inputs that the file leaves open; an empty one for others."""
         return {}
@@ -105,10 +110,10 @@ class OnnxModel(Submitted):
         self._values = values
 
     @cached_property
-    def _said(self) -> tuple[Hints, bool]:
-        """What the operators say, and whether they round: the graph with its weights is parsed once for both."""
+    def _said(self) -> tuple[Hints, bool, CountedOutputs]:
+        """What the operators say, whether they round, and what has a count: the graph is parsed once for all."""
         graph = self.graph()
-        return onnx_hints(graph), rounds(graph)
+        return onnx_hints(graph), rounds(graph), counted_outputs(graph)
 
     def module(self) -> IRModule:
         return read_rewritten(self._rewritten or self.file, self.inputs).module
@@ -126,6 +131,9 @@ class OnnxModel(Submitted):
 
     def output_names(self) -> list[str]:
         return runners.output_names(self.file)
+
+    def counted(self, more: Sequence[str] = ()) -> CountedOutputs:
+        return counted_outputs(with_outputs(self.graph(), more)) if more else self._said[2]
 
     def open_dims(self) -> Mapping[str, tuple[str, ...]]:
         return open_dims(self.file)

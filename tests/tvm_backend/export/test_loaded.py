@@ -281,6 +281,7 @@ def _says(folder: Path, text: str, *words: str) -> str:
         {"inputs": {"z": ["batch", ""]}, "outputs": [["batch", ""]]},
         {"inputs": {"x": ["batch", ""]}, "outputs": [["batch"]]},
         {"inputs": {"x": ["batch", ""]}, "outputs": []},
+        {"outputs": [["rows", ""]], "counts": ["columns"]},
     ],
 )
 def test_a_report_with_open_dimensions_that_the_library_lacks_is_damaged(

@@ -46,7 +46,7 @@ class FloatComparison:
     def verified(self) -> Verified:
         """Return what was verified."""
         error = accuracy.largest_error(self.outputs, self.case.expected, self.case.inputs.probabilities)
-        return Verified(self.case, error, 0.0, specs_of(self.export, self.outputs), nearness=self.nearness)
+        return Verified(self.case, error, 0.0, specs_of(self.export, self.case, self.outputs), nearness=self.nearness)
 
     def text(self) -> str:
         """Return what is added to the line that refuses the library."""

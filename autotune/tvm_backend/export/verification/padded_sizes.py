@@ -36,6 +36,8 @@ class PaddedSizes:
         verified: How many other sizes the library was right at.
         largest_relative_error: Its largest one there.
         refused: Why a dimension has to have one of the tuned sizes, by its name.
+        counts: As in `OpenDimensions`. A library that puts out counts takes the tuned sizes alone.
+        counted: For each of them how many it was on the first inputs that were verified, and how many it can be.
     """
 
     inputs: Dims = field(default_factory=dict)
@@ -44,6 +46,8 @@ class PaddedSizes:
     verified: int = 0
     largest_relative_error: float = 0.0
     refused: Mapping[str, str] = field(default_factory=dict)
+    counts: tuple[str, ...] = ()
+    counted: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def verify(export: ExportJob, library: Path, verified: Sequence[Verified], leases: Leases) -> dict[str, Any]:
@@ -55,6 +59,12 @@ def verify(export: ExportJob, library: Path, verified: Sequence[Verified], lease
         verified: What was verified at each set of shapes.
         leases: Wait for what the library may use, and tell how far it is.
     """
+    counted = export.models[0].counted()
+    if counted.names:
+        pairs = zip(counted.dims, verified[0].case.expected, strict=True)
+        here = {dim: size for dims, array in pairs for dim, size in zip(dims, array.shape, strict=True) if dim}
+        several = {name: (here[name], counted.largest[name]) for name in counted.names}
+        return asdict(PaddedSizes(outputs=counted.dims, counts=counted.names, counted=several))
     if len(verified) < 2 or export.request.board is not None:
         return asdict(PaddedSizes())
     with leases.comparison():

@@ -73,7 +73,7 @@ def verify(export: ExportJob, case: Case, library: Path, best: Mapping[str, Tria
         JobModel.with_outputs(export.paths, export.spec, index, list(cut.operators)).compile_tuned(
             best, second, kept=export.kept
         )
-        computed = library_outputs(export, case, second)
+        computed = library_outputs(export, case, second, list(cut.operators))
         return _verified(export, case, cut, ours, computed)
     except (AutotuneError, ValueError, RuntimeError):  # of TVM and ONNX Runtime, too: the first failure says more
         return None
@@ -123,7 +123,7 @@ def _verified(export: ExportJob, case: Case, cut: _Cut, ours: Arrays, computed: 
         for name, own, right in zip(export.models[0].output_names(), ours, case.expected, strict=True)
         if accuracy.largest_error([own], [right]) > tolerance
     ]
-    return Verified(case, error, 0.0, specs_of(export, ours), tuple(choices))
+    return Verified(case, error, 0.0, specs_of(export, case, ours), tuple(choices))
 
 
 def _from(export: ExportJob, case: Case, cut: _Cut, values: Mapping[str, npt.NDArray[Any]]) -> Arrays:
@@ -135,8 +135,8 @@ def _from(export: ExportJob, case: Case, cut: _Cut, values: Mapping[str, npt.NDA
 
 
 def _same_rows(output: npt.NDArray[Any], reference: npt.NDArray[Any], tolerance: float) -> tuple[int, int]:
-    """Return how many rows of an output are where the reference has them, and how many there are."""
+    """Return how many rows of an output are where the reference has them, and how many either has."""
     width = output.shape[-1] if output.ndim > 1 else 1
-    pairs = zip(output.reshape(-1, width), reference.reshape(-1, width), strict=True)
-    same = [accuracy.largest_error([own], [right]) <= tolerance for own, right in pairs]
-    return int(np.sum(same)), len(same)
+    rows = [array.reshape(array.size // width, width) for array in (output, reference)]
+    same = [accuracy.largest_error([own], [right]) <= tolerance for own, right in zip(*rows, strict=False)]
+    return int(np.sum(same)), max(map(len, rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from autotune.options import InputSpec
 from autotune.storage.formats import MAX_OWN_ERROR, Entry, JobSpec
 from autotune.tvm_backend.export import inputs
 from autotune.tvm_backend.export.inputs import VerificationInputs
+from autotune.tvm_backend.export.padding import cut, split_counts
 from autotune.tvm_backend.export.runners import Arrays
 from autotune.tvm_backend.export.submitted import ExportJob, Submitted
 from autotune.tvm_backend.export.timing.board_comparison import BoardComparison
@@ -137,17 +138,37 @@ def verify(export: ExportJob, case: Case, library: Path) -> Verified:
     """
     ours = library_outputs(export, case, library)
     error, moves = _verify(export, case, ours)
-    return Verified(case, error, moves, specs_of(export, ours))
+    return Verified(case, error, moves, specs_of(export, case, ours))
 
 
-def specs_of(export: ExportJob, outputs: Arrays) -> tuple[InputSpec, ...]:
-    """Return what the outputs of a job's model look like."""
+def specs_of(export: ExportJob, case: Case, outputs: Arrays) -> tuple[InputSpec, ...]:
+    """Return what the outputs of a job's model look like at one set of shapes, in their largest size."""
     names = export.models[0].output_names()
-    return tuple(InputSpec(name, array.shape, str(array.dtype)) for name, array in zip(names, outputs, strict=True))
+    counted = export.models[export.spec.all_entries.index(case.entry)].counted()
+    dims = counted.dims or [("",) * array.ndim for array in outputs]
+    shapes = [tuple(map(counted.largest.get, of, array.shape)) for of, array in zip(dims, outputs, strict=True)]
+    described = zip(names, shapes, outputs, strict=True)
+    return tuple(InputSpec(name, shape, str(array.dtype)) for name, shape, array in described)
 
 
-def library_outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
-    """Return what a library computes at one set of shapes, in a process of its own or on the board."""
+def library_outputs(export: ExportJob, case: Case, library: Path, more: Sequence[str] = ()) -> Arrays:
+    """Return what a library computes at one set of shapes, without the rows that are not there.
+
+    Args:
+        export: The job.
+        case: The inputs.
+        library: The library.
+        more: Tensors that it puts out after the outputs of the model.
+    """
+    counted = export.models[export.spec.all_entries.index(case.entry)].counted(more)
+    outputs, counts = split_counts(_outputs(export, case, library), counted.names)
+    if not counts:
+        return outputs
+    return [cut(output, dims, counts) for output, dims in zip(outputs, counted.dims, strict=True)]
+
+
+def _outputs(export: ExportJob, case: Case, library: Path) -> Arrays:
+    """Return all that a library puts out at one set of shapes, in a process of its own or on the board."""
     request = export.request
     entry = case.entry
     arrays = case.inputs.arrays

@@ -57,6 +57,8 @@ inline const std::vector<Entry> kEntries = {{{entries}
 }};
 inline const std::vector<TensorInfo>& kInputs = kEntries[0].inputs;
 inline const std::vector<TensorInfo>& kOutputs = kEntries[0].outputs;
+// The names of the dimensions that the library counts: it puts out their sizes after the outputs, as int64 scalars.
+inline const std::vector<std::string> kCounts = {{{counts}}};
 {end}
 }}  // namespace model
 """
@@ -120,6 +122,7 @@ def sources(
         instructions=text_literal(" ".join(library.instructions)),
         threads=library.threads,
         entries="".join(map(_entry, functions)),
+        counts=", ".join(map(text_literal, functions[0].padding.counts)),
         end="" if end is None else f"inline const std::vector<int32_t> kEnd = {{{', '.join(map(str, end))}}};\n",
     )
     yield HEADER, header.encode()

@@ -75,7 +75,8 @@ def _script(export: ExportJob, report: Mapping[str, Any], verified: Sequence[Ver
 
 
 def _padding(report: Mapping[str, Any]) -> OpenDimensions:
-    return OpenDimensions(report["padding"]["inputs"], report["padding"]["outputs"])
+    padding = report["padding"]
+    return OpenDimensions(padding["inputs"], padding["outputs"], padding["counts"])
 
 
 def _write_program(

@@ -25,6 +25,7 @@ _PADDING = (
     padding.fits,
     padding.elements,
     padding.sizes_of,
+    padding.split_counts,
     padding.padded,
     padding.cut,
 )
@@ -48,7 +49,8 @@ _SEVERAL = '''"""Run {name} with the TVM runtime alone: python run.py [INPUTS.np
 
 The library has an entry for each of several sets of shapes. That for the inputs in the file is run, or, without a file,
 each of them on random inputs. `run` may be imported, too: it takes NumPy arrays by the names of the inputs. Inputs with
-open dimensions are padded with zeros to the next entry, and its outputs are cut back.
+open dimensions are padded with zeros to the next entry, and its outputs are cut back. Outputs whose size depends on the
+data are cut to the counts that the library puts out after them.
 """
 from __future__ import annotations
 
@@ -70,6 +72,7 @@ DTYPES = {dtypes}
 ROWS = {rows}  # of the tables that inputs are indices into
 OPEN = {open_inputs}  # the names of the open dimensions of inputs, and of each output
 OPEN_OUTPUTS = {open_outputs}
+COUNTS = {counts}  # the names of those that the library counts
 
 {machine}
 device = tvm.{device}(0)
@@ -91,8 +94,9 @@ def run(**inputs):
     whole = [padded(array, ENTRIES[entry][name]) for name, array in arrays.items()]
     result = model[entry](*[tvm.runtime.tensor(array, device=device) for array in whole])
     outputs = [item.numpy() for item in ([result] if hasattr(result, "numpy") else result)]
-    sizes = sizes_of(shapes, OPEN)
-    return [cut(output, dims, sizes) for output, dims in zip(outputs, OPEN_OUTPUTS)] if OPEN else outputs
+    outputs, counts = split_counts(outputs, COUNTS)
+    sizes = {{**sizes_of(shapes, OPEN), **counts}}
+    return [cut(output, dims, sizes) for output, dims in zip(outputs, OPEN_OUTPUTS)] if OPEN_OUTPUTS else outputs
 
 
 def show(inputs):
@@ -213,7 +217,7 @@ def source(
         open_dimensions: The dimensions that may be smaller; None for none.
     """
     opened = open_dimensions or OpenDimensions()
-    template = _SEVERAL if spec.entries else _ONE
+    template = _SEVERAL if spec.entries or opened.counts else _ONE
     device = kind_of(spec).runtime
     return template.format(
         **_common(spec, threads),
@@ -222,10 +226,11 @@ def source(
         machine=_machine(instructions),
         inputs=[(item.shape, item.dtype) for item in spec.inputs],
         dtypes={item.name: item.dtype for item in spec.inputs},
-        entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.entries},
+        entries={entry.name: {item.name: item.shape for item in entry.inputs} for entry in spec.all_entries},
         rows={entry.name: dict(tables) for entry, tables in zip(spec.all_entries, rows, strict=True)},
         open_inputs=dict(opened.inputs),
         open_outputs=opened.outputs,
+        counts=opened.counts,
         functions="\n\n".join(inspect.getsource(function) for function in (*_PADDING, check_index)),
     )
 

@@ -19,10 +19,12 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.errors import ModelError, OperatorRefused, Refusal, first_line, one_line
 from autotune.options import InputSpec
+from autotune.tvm_backend.models.onnx.converters import counted_operators as counted
 from autotune.tvm_backend.models.onnx.converters import missing_operators as missing
 from autotune.tvm_backend.models.onnx.converters import quantised_operators as converters
 from autotune.tvm_backend.models.onnx.converters import resampling
 from autotune.tvm_backend.models.onnx.converters.recurrent_operators import dynamic_lstm, recurrent
+from autotune.tvm_backend.models.onnx.counted import with_counts
 from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
@@ -112,7 +114,9 @@ CONVERTERS: Mapping[str, Converter] = {
     "IsInf": corrected.is_inf,
     "ScatterElements": corrected.scatter_elements,
     "SpaceToDepth": corrected.space_to_depth,
-    "NonMaxSuppression": missing.non_maximum_suppression,
+    "Compress": counted.compress,
+    "NonMaxSuppression": counted.non_maximum_suppression,
+    "NonZero": counted.non_zero,
     "QGemm": converters.qgemm,
     "QLinearConv": converters.qlinear_conv,
     "QLinearMatMul": converters.qlinear_matmul,
@@ -136,7 +140,7 @@ _CORRECTED: Mapping[str, Callable[..., Expr | None]] = {
 
 
 def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Mapping[str, str]) -> IRModule:
-    """Import a graph.
+    """Import a graph. After its own outputs it has the counts that `counted_outputs` names.
 
     Args:
         shapes: Of its inputs by name.
@@ -146,6 +150,7 @@ def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Map
         OperatorRefused: An operator is not taken, or not in its form.
         Exception: Whatever TVM's converters raise.
     """
+    proto = with_counts(proto)
     with _named(proto.graph):
         return _Importer(dict(shapes), dict(dtypes)).from_onnx(proto.graph, opset_of(proto))
 

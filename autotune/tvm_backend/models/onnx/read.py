@@ -14,16 +14,17 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model
 
-from autotune.errors import ModelError, OperatorRefused, first_line
+from autotune.errors import ModelError, OperatorRefused, Refusal, first_line
 from autotune.options import Constant, InputSpec
 from autotune.storage.formats import OpenBatch
 from autotune.tvm_backend.graph.constants import drop_empty_parts
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, open_batches, resolve
 from autotune.tvm_backend.models.onnx.checks import check_computes, check_inputs, check_kind, check_sizes
+from autotune.tvm_backend.models.onnx.counted import first_counted
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
 from autotune.tvm_backend.models.onnx.operators.inline import fold_constant_ifs
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
-from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE
+from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, opset_of
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
 from autotune.tvm_backend.models.onnx.snapshot import is_large
 from autotune.tvm_backend.models.onnx.widen import has_halves, widen
@@ -91,12 +92,22 @@ def _imported(
             return Model(_import(path, graph, inputs), inputs, outputs, None if graph is proto else graph, batches)
     with _about(path):
         rewritten, refused = _rewritten(graph, inputs, unroll=gpu)
+        if gpu:
+            _check_counts_nothing(rewritten)
     try:
         return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten, batches)
     except ModelError as error:
         if refused is None or isinstance(error.__cause__, NotImplementedError):
             raise
         raise ModelError(f"cannot import {path}: {refused}") from error
+
+
+def _check_counts_nothing(proto: ModelProto) -> None:
+    """Refuse a graph for a GPU that finds as many rows as the data say: the kernels for that are for CPUs."""
+    if (node := first_counted(proto)) is not None:
+        why = "on a GPU nothing may have a size that depends on the data"
+        advice = f"tune the model for the CPU, or end it at {node.input[0]!r}"
+        raise OperatorRefused.of(Refusal(node.op_type, node_name(node), why, advice, opset_of(proto)))
 
 
 @contextlib.contextmanager

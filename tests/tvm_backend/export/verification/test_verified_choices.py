@@ -70,7 +70,7 @@ def verified(tmp_path: Path) -> Callable[..., Verified | None]:
         export: Any = SimpleNamespace(
             models=[model],
             request=SimpleNamespace(board=None, threads=1, tolerance=tolerance),
-            spec=SimpleNamespace(values={}),
+            spec=SimpleNamespace(values={}, all_entries=(entry,)),
         )
         case = Case(entry, VerificationInputs([SCORES], (False,), {}), tuple(run(detector())))
         cut = verified_choices._cut(export, 0)
@@ -100,6 +100,12 @@ def test_a_wrong_network_is_not_taken_for_another_choice(
     verified: Callable[..., Verified | None], wrong: dict[str, Any]
 ) -> None:
     assert verified(detector(**{"shift": 1e-8} | wrong)) is None
+
+
+def test_rows_are_compared_in_their_places_where_there_are_more_of_one() -> None:
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
+    assert verified_choices._same_rows(rows[:3], rows, 1e-3) == (3, 5)
+    assert verified_choices._same_rows(rows[:0], rows[:2], 1e-3) == (0, 2)
 
 
 def test_a_second_library_that_computes_something_else_says_nothing(tmp_path: Path) -> None:

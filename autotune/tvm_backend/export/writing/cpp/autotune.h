@@ -122,10 +122,12 @@ class Model {
                                     ffi::StringToDLDataType(info.dtype), DLDevice{kDLCPU, 0});
   }
 
-  static std::vector<Output> outputs(const model::Entry& entry, const ffi::Any& result, const Sizes& sizes = {}) {
+  static std::vector<Output> outputs(const model::Entry& entry, const ffi::Any& result, Sizes sizes = {}) {
     std::vector<ffi::Tensor> tensors;
     if (auto single = result.as<ffi::Tensor>()) tensors.push_back(*single);
     else for (const ffi::Any& item : result.cast<ffi::Array<ffi::Any>>()) tensors.push_back(item.cast<ffi::Tensor>());
+    for (size_t i = 0; i < model::kCounts.size(); ++i)
+      sizes[model::kCounts[i]] = *static_cast<int64_t*>(tensors[entry.outputs.size() + i].data_ptr());
     std::vector<Output> made;
     for (const model::TensorInfo& info : entry.outputs) {
       const void* data = tensors[made.size()].data_ptr();

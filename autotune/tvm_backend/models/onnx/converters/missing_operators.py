@@ -62,15 +62,6 @@ def eye_like(builder: BlockBuilder, inputs: Inputs, attributes: Mapping[str, Any
     return relax.const(np.eye(rows, columns, int(attributes.get("k", 0))), str(np.dtype(dtype)))
 
 
-def non_maximum_suppression(builder: BlockBuilder, inputs: Inputs, attributes: Mapping[str, Any]) -> Expr:
-    """Refuse it: TVM gives its result a size that later passes cannot lower.
-
-    Raises:
-        ValueError: Always.
-    """
-    raise ValueError("how many boxes it keeps depends on their scores; end the model at its boxes and scores")
-
-
 def columns_to_image(builder: BlockBuilder, inputs: Inputs, attributes: Mapping[str, Any]) -> Expr:
     """Emit the sum of the columns of all windows: a transposed convolution whose weights say where each row belongs.
 
