@@ -131,12 +131,10 @@ def test_an_unchanged_job_is_exported_again_byte_for_byte_and_nothing_is_compile
     steps, third = export("two", "--again")
     assert "loading TVM" in steps and third[Path("model.so")] == first[Path("model.so")]
     (tmp_path / "two" / "model.so").write_bytes(b"damaged")
-    steps, fourth = export("two")
-    assert "loading TVM" in steps and fourth[Path("model.so")] == first[Path("model.so")]
     user.ok("clean", "--objects")
     assert "ready to export" not in user.ok("status", "last")
-    steps, fifth = export("three", "--again")
-    assert "compiling" in steps and fifth[Path("model.so")] == first[Path("model.so")]
+    steps, fourth = export("two")
+    assert "compiling" in steps and fourth[Path("model.so")] == first[Path("model.so")]
 
 
 @pytest.mark.slow
