@@ -149,23 +149,21 @@ def test_a_library_is_made_for_the_number_of_threads_on_which_it_is_fastest(tune
     assert json.loads((tmp_path / "out" / LOCK).read_text())["threads"] == report["threads"]
 
 
-def test_a_lock_file_makes_the_same_library_in_a_workspace_that_has_no_trials(tuned, models, tmp_path):
-    first = tmp_path / "first"
+def test_a_lock_file_makes_the_same_library_in_a_workspace_that_has_no_trials(exported, models, tmp_path):
+    first = exported.folder
     again = tmp_path / "again"
-    User(tuned.root).ok("export", "last", "--quick", "--output", first)
     again.mkdir()
     shutil.copyfile(first / LOCK, again / LOCK)
     other = make_user(tmp_path / "other")
     other.ok("submit", models / "tiny_cnn.onnx")
-    report = json.loads(other.ok("export", "1", "--frozen", "--output", again, "--json"))
+    report = json.loads(other.ok("export", "1", "--frozen", "--source", "--output", again, "--json"))
     assert (again / "model.so").read_bytes() == (first / "model.so").read_bytes()
     assert (again / LOCK).read_bytes() == (first / LOCK).read_bytes()
     assert any(task["best_us"] for task in report["tasks"]) and report["latency"] == {}
 
 
-def test_a_frozen_export_refuses_a_lock_file_that_runs_code(tuned, tmp_path):
-    User(tuned.root).ok("export", "last", "--quick", "--output", tmp_path)
-    lock = json.loads((tmp_path / LOCK).read_text())
+def test_a_frozen_export_refuses_a_lock_file_that_runs_code(tuned, exported, tmp_path):
+    lock = json.loads((exported.folder / LOCK).read_text())
     task = next(task for task in lock["tasks"] if task["trial"])
     task["trial"]["trace"][0].append(["Annotate", ["b0", '"import c"'], ["pragma_import_c"], []])
     (tmp_path / LOCK).write_text(json.dumps(lock))
