@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "autotune"
@@ -13,7 +14,11 @@ VAGUE = {"_LEAST", "_LONGEST", "_MOST", "at", "each", "found", "it", "known", "p
 MAX_LINES = 400  # of a file
 # A command is called as on the command line, and each importer reads what it calls a program.
 NAMED_BY_RULE = ("commands/*.py", "tvm_backend/models/*/program.py")
-SOURCES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
+@cache
+def sources() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 
 
 def fields(tree: ast.AST) -> set[ast.AST]:
@@ -46,25 +51,27 @@ def where(lines: list[tuple[Path, int]]) -> list[str]:
 
 
 def test_no_variable_has_a_name_that_says_nothing() -> None:
-    assert not where([(path, line) for path, tree in SOURCES.items() for own, line in variables(tree) if own in VAGUE])
+    assert not where(
+        [(path, line) for path, tree in sources().items() for own, line in variables(tree) if own in VAGUE]
+    )
 
 
 def test_a_line_assigns_one_value() -> None:
-    assert not where([(path, n.lineno) for path, tree in SOURCES.items() for n in ast.walk(tree) if is_packed(n)])
+    assert not where([(path, n.lineno) for path, tree in sources().items() for n in ast.walk(tree) if is_packed(n)])
 
 
 def test_no_two_files_have_the_same_name() -> None:
     ruled = {path for pattern in NAMED_BY_RULE for path in PACKAGE.glob(pattern)}
-    names = Counter(path.name for path in SOURCES if path not in ruled and path.name != "__init__.py")
+    names = Counter(path.name for path in sources() if path not in ruled and path.name != "__init__.py")
     assert not [name for name, count in names.items() if count > 1]
 
 
 def test_no_two_public_classes_have_the_same_name() -> None:
-    classes = [node.name for tree in SOURCES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+    classes = [node.name for tree in sources().values() for node in tree.body if isinstance(node, ast.ClassDef)]
     assert not [name for name, count in Counter(classes).items() if count > 1 and not name.startswith("_")]
 
 
 def test_no_file_is_longer_than_a_reader_keeps_in_mind() -> None:
-    files = [*SOURCES, *Path(__file__).parent.rglob("*.py")]
+    files = [*sources(), *Path(__file__).parent.rglob("*.py")]
     lengths = {str(path): len(path.read_text().splitlines()) for path in files}
     assert not {path: length for path, length in lengths.items() if length > MAX_LINES}

@@ -77,7 +77,7 @@ def make_user(root: Path, whole_model: bool = False) -> User:
     root.mkdir(exist_ok=True)
     job = f"[job]\nwhole_model = {str(whole_model).lower()}\n"
     machine = f'[machine]\nlock_dir = "{root}/locks"\n'
-    (root / "autotune.toml").write_text(job + machine + QUICK + "[export]\nrepeats = 4\n")
+    (root / "autotune.toml").write_text(job + machine + QUICK + "[export]\nrepeats = 1\n")
     return User(root)
 
 

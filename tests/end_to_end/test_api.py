@@ -126,7 +126,7 @@ class TestAnExportedModel:
 
 def test_tune_runs_the_queue_itself(user: User, models: Path) -> None:
     proto = onnx.load(str(models / "mlp.onnx"))
-    job = autotune.tune(proto, trials=4, workspace=user.root, timeout_s=240)
+    job = autotune.tune(proto, trials=2, workspace=user.root, timeout_s=240)
     assert job.progress().state == "done"
-    assert sum(user.trials().values()) >= 4
+    assert sum(user.trials().values()) == 2
     assert "no daemon is running" in user.run("daemon", "status").stdout

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 from autotune.commands.logs import events
-from autotune.storage.journal import StageEvent, StageFailed
+from autotune.storage import formats
+from autotune.storage.formats import StageFile
+from autotune.storage.journal import StageDone, StageEvent, StageFailed
 from autotune.storage.paths import JobPaths, Workspace
 
 from .conftest import User
@@ -64,6 +66,13 @@ def test_a_job_ends_when_the_whole_model_was_found_to_be_fast_enough(workspace, 
     assert met[-1] and not all(met)
     assert 0 < shown["trials_done"] < 100_000
     assert sum(user.trials().values()) == shown["trials_done"]
+    again = make_job(2, "again", tasks=1, target="simulated", trials=100_000, stop_at_ms=3.0)
+    formats.write(again.stage(0, 0), StageFile(0, 0, "compile"))  # as `submit` does where trials are there
+    user.ok("daemon", "run", "--drain")
+    shown = user.status()[-1]
+    assert shown["state"] == "done" and shown["reason"].startswith("target latency reached: the whole model takes ")
+    done = [event.kind for event in events(again, follow=False) if isinstance(event, StageDone)]
+    assert done == ["compile", "confirm"], "the trials there are suffice"
 
 
 def test_a_command_runs_once_when_a_job_has_ended_also_for_the_next_daemon(workspace, make_job, simulate):

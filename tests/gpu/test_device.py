@@ -80,7 +80,6 @@ def test_an_illegal_access_is_blamed_on_the_kernel_that_made_it(target, tmp_path
 def test_tensor_cores_compute_what_numpy_does(tmp_path, kind, dtype):
     if int(cuda_devices()[0].arch.removeprefix("sm_")) < 80:
         pytest.skip("its tensor cores have no pipeline")
-    tiles = ["64", "64", "128", "4", "3"]
-    command = [sys.executable, str(KERNEL), str(tmp_path / "kernel.so"), kind, dtype, *tiles]
+    command = [sys.executable, str(KERNEL), str(tmp_path), f"{kind},{dtype},64,64,128,4,3"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("True "), done.stderr

@@ -119,17 +119,20 @@ def network(operators: Mapping[str, Any]) -> onnx.ModelProto:
 
 
 @pytest.fixture(scope="module", params=("x86-64-v3", pytest.param("x86-64-v4", marks=pytest.mark.slow)))
-def computed(request, target, tmp_path_factory):
+def computed(request, target, made_once):
     """The outputs of all operators by name, for each kind of what is not a number."""
     import tvm
 
     if request.param == "x86-64-v4" and "avx512vl" not in cpu_flags():
         pytest.skip("this CPU lacks avx512vl")
-    folder = tmp_path_factory.mktemp("operators")
-    path = folder / "operators.onnx"
-    onnx.save(network({name: operator for name, (operator, _) in OPERATORS.items()}), path)
-    cpu = tvm.target.Target({"kind": "llvm", "mcpu": request.param, "num-cores": 2})
-    model = machine(lowered(path, cpu).library(folder))
+
+    def make(folder: Path) -> None:
+        path = folder / "operators.onnx"
+        onnx.save(network({name: operator for name, (operator, _) in OPERATORS.items()}), path)
+        cpu = tvm.target.Target({"kind": "llvm", "mcpu": request.param, "num-cores": 2})
+        lowered(path, cpu).library(folder)
+
+    model = machine(made_once(f"operators-{request.param}", make) / "model.so")
     outputs = [outputs_of(model["main"](tvm.runtime.tensor(array(bits)))) for bits in KINDS]
     return {name: [of_kind[index] for of_kind in outputs] for index, name in enumerate(OPERATORS)}
 

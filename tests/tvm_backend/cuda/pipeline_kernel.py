@@ -1,8 +1,8 @@
-"""Run one kernel with the pipeline of tensor cores on small whole numbers, and compare it with NumPy.
+"""Run kernels with the pipeline of tensor cores on small whole numbers, and compare them with NumPy.
 
-    python pipeline_kernel.py LIBRARY KIND DTYPE ROWS COLUMNS THREADS STEPS STAGES
+    python pipeline_kernel.py FOLDER KIND,DTYPE,ROWS,COLUMNS,THREADS,STEPS,STAGES...
 
-Prints whether all results are equal, and the class of `pipeline.cuh` that says what was multiplied.
+Prints a line for each: whether all results are equal, and the class of `pipeline.cuh` that says what was multiplied.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def main(library, kind, dtype, *tiles):
     tvm.runtime.load_module(library)["main"](*tensors)
     multiplied = re.findall(r"pipeline::Pipeline<autotune::pipeline::(\w+)", source)
     equal = np.array_equal(tensors[-1].numpy(), truth)
-    sys.stdout.write(" ".join([str(equal), *multiplied]))
+    sys.stdout.write(" ".join([str(equal), *multiplied]) + "\n")
 
 
-main(*sys.argv[1:])
+for number, words in enumerate(sys.argv[2:]):
+    main(f"{sys.argv[1]}/{number}.so", *words.split(","))

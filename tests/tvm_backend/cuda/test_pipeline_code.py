@@ -94,22 +94,23 @@ __device__ int* of_takes(int* at) {
 }  // namespace pipeline
 }  // namespace autotune
 KERNEL(int* places) {
-  autotune::pipeline::CALL(places);
+CALLS
 }
 """
 BANKS = 128  # bytes of all of them
 
 
-def addresses(tmp_path, call, accesses):
-    """The places of the lanes in each access of a warp."""
+def addresses(tmp_path, calls):
+    """The places of the lanes in each access of a warp, for each call by its number of accesses."""
     parts = tmp_path / "parts"
     parts.mkdir()
     image.install(parts)
-    source = PLACES.replace("KERNEL", KERNEL).replace("CALL", call)
-    places = np.full((accesses, 32), -1, np.int32)
+    source = PLACES.replace("KERNEL", KERNEL)
+    source = source.replace("CALLS", "\n".join(f"  places = autotune::pipeline::{call}(places);" for call in calls))
+    places = np.full((sum(calls.values()), 32), -1, np.int32)
     assert launch(parts, tmp_path, compiler.completed(source), places, block=(32, 1, 1)) == FINE
     assert places.min() >= 0
-    return places
+    return dict(zip(calls, np.split(places, np.cumsum([*calls.values()])[:-1]), strict=True))
 
 
 def conflicts(places, size):
@@ -129,33 +130,31 @@ def test_conflicts_are_counted():
 
 
 @on_cpu
-@pytest.mark.parametrize("steps", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("element", "by_terms"),
-    [
-        pytest.param("Fp16", True, id="by terms"),
-        pytest.param("Fp16", False, id="by rows"),
-        pytest.param("Tf32", False, id="words by rows"),
-        *(pytest.param(name, True, id=name, marks=pytest.mark.slow) for name in ("Tf32", "Int8")),
-    ],
-)
-def test_lanes_that_copy_and_load_operands_do_not_meet_in_a_bank(tmp_path, element, by_terms, steps):
-    of = f"<autotune::pipeline::{element}, {str(by_terms).lower()}, {steps}>"
-    copies = addresses(tmp_path, f"of_operand{of}", 4 * steps)
-    assert sorted(copies.ravel()) == list(range(0, 64 * steps * 32, 16)), "each piece has a place of its own"
-    assert conflicts(copies, 16) == 0
-    (tmp_path / "loads").mkdir()
-    loads = addresses(tmp_path / "loads", f"of_fragments{of}", 2 * steps)
-    assert conflicts(loads, 4 if element == "Tf32" and not by_terms else 16) == 0
+def test_lanes_that_copy_and_load_operands_do_not_meet_in_a_bank(tmp_path):
+    operands = [("Fp16", True), ("Fp16", False), ("Tf32", False), ("Tf32", True), ("Int8", True)]
+    kinds = [
+        (f"<autotune::pipeline::{element}, {str(terms).lower()}, {steps}>", steps)
+        for element, terms in operands
+        for steps in (2, 4)
+    ]
+    calls = {f"of_operand{of}": 4 * steps for of, steps in kinds} | {
+        f"of_fragments{of}": 2 * steps for of, steps in kinds
+    }
+    found = addresses(tmp_path, calls)
+    for of, steps in kinds:
+        copies = found[f"of_operand{of}"]
+        assert sorted(copies.ravel()) == list(range(0, 64 * steps * 32, 16)), f"{of}: each piece has a place of its own"
+        assert conflicts(copies, 16) == 0, of
+        assert conflicts(found[f"of_fragments{of}"], 4 if "Tf32, false" in of else 16) == 0, of
 
 
 @on_cpu
-@pytest.mark.parametrize("width", [32, *(pytest.param(size, marks=pytest.mark.slow) for size in (64, 128, 256))])
-def test_lanes_that_store_and_take_results_do_not_meet_in_a_bank(tmp_path, width):
-    assert conflicts(addresses(tmp_path, f"of_stores<{width}>", width // 8), 8) == 0
-    for count in (4, 8):
-        (tmp_path / str(count)).mkdir()
-        assert conflicts(addresses(tmp_path / str(count), f"of_takes<{width}, {count}>", count // 4), 16) == 0
+def test_lanes_that_store_and_take_results_do_not_meet_in_a_bank(tmp_path):
+    widths = (32, 64, 128, 256)
+    calls = {f"of_stores<{width}>": width // 8 for width in widths}
+    calls |= {f"of_takes<{width}, {count}>": count // 4 for width in widths for count in (4, 8)}
+    for call, places in addresses(tmp_path, calls).items():
+        assert conflicts(places, 8 if "stores" in call else 16) == 0, call
 
 
 @on_cpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -19,23 +18,26 @@ SCRIPT = Path(__file__).with_name("pipeline_kernel.py").read_text()
 ELEMENTS = {"float16": "Fp16", "bfloat16": "Bf16", "float32": "Tf32", "int8": "Int8"}
 SMALL = (64, 32, 64, 2, 3)  # rows, columns, threads, steps, stages
 LARGE = (64, 64, 128, 4, 5)
-TILES = dict.fromkeys(("product", "convolution", "turned"), SMALL) | dict.fromkeys(
-    ("wide", "colours", "batched"), LARGE
+TILES = (
+    dict.fromkeys(("product", "convolution", "turned"), SMALL)
+    | dict.fromkeys(("wide", "colours", "batched"), LARGE)
+    | {"wide_indices": (32, 32, 64, 2, 3)}
 )
-QUICK = {("product", "int8"), ("convolution", "float16")}
+QUICK = [("product", "int8"), ("convolution", "float16"), ("wide_indices", "float16")]
 
 
 @on_cpu
 @pytest.mark.parametrize(
-    ("kind", "dtype"),
+    "cases",
     [
-        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-        for case in itertools.product(TILES, ELEMENTS)
+        pytest.param(QUICK, id="of each form"),
+        *(pytest.param([(kind, dtype) for dtype in ELEMENTS], id=kind, marks=pytest.mark.slow) for kind in TILES),
     ],
 )
-def test_a_kernel_computes_what_numpy_does(computing_gpu, tmp_path, kind, dtype):
-    done = computing_gpu.python(SCRIPT, tmp_path / "kernel.so", kind, dtype, *TILES[kind])
-    assert done.stdout.split() == ["True", ELEMENTS[dtype]], done.stderr
+def test_a_kernel_computes_what_numpy_does(computing_gpu, tmp_path, cases):
+    words = [",".join(map(str, (*case, *TILES[case[0]]))) for case in cases]
+    done = computing_gpu.python(SCRIPT, tmp_path, *words)
+    assert done.stdout.splitlines() == [f"True {ELEMENTS[dtype]}" for _, dtype in cases], done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +47,6 @@ def scheduled(product_of, gpu):
     made = (item for seed in range(1, 100) for item in tune_context(program, gpu, seed=seed).generate_design_space())
     pipelines = (item.mod for item in made if PREFIX in str(item.trace))
     return next(module for module in pipelines if marked(module)[0][1].warps is not None)
-
-
-@on_cpu
-def test_indices_may_have_64_bits(computing_gpu, tmp_path):
-    done = computing_gpu.python(SCRIPT, tmp_path / "kernel.so", "wide_indices", "float16", 32, 32, 64, 2, 3)
-    assert done.stdout.split() == ["True", "Fp16"], done.stderr
 
 
 def test_calls_take_the_place_of_the_marked_blocks(scheduled):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +54,14 @@ def compile_two_outputs(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a built program; its library is one folder up."""
-    folder = tmp_path_factory.mktemp("exported")
+def program(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The folder of a built program; its library is two folders up."""
+    return made_once("cpp_program", build_program) / cpp_program.FOLDER / "build"
+
+
+def build_program(folder: Path) -> None:
+    import tvm_ffi
+
     compile_two_outputs(folder)
     (folder / cpp_program.FOLDER).mkdir()
     functions = [cpp_program.CppFunction(name, tensors(rows), tensors(rows)) for name, rows in ROWS.items()]
@@ -67,10 +73,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, data in cpp_program.sources("net", library, functions, "0"):
         (folder / cpp_program.FOLDER / name).write_bytes(data)
     build = folder / cpp_program.FOLDER / "build"
-    import tvm_ffi
-
     built(build, build.parent, Path(tvm_ffi.__file__).parents[1])
-    return build
 
 
 def built(build: Path, source: Path, site: Path) -> None:
