@@ -57,7 +57,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but look no more through what stays to the end: seconds for each process and collection."""
+    """Collect garbage again, but not through what stays to the end, which takes each process seconds."""
     gc.freeze()
     gc.enable()
 
