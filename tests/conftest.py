@@ -57,7 +57,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but not through what stays to the end, which takes each process seconds."""
+    """Collect garbage again, but not what stays to the end: to look through it takes seconds of each process."""
     gc.freeze()
     gc.enable()
 

@@ -14,11 +14,7 @@ VAGUE = {"_LEAST", "_LONGEST", "_MOST", "at", "each", "found", "it", "known", "p
 MAX_LINES = 400  # of a file
 # A command is called as on the command line, and each importer reads what it calls a program.
 NAMED_BY_RULE = ("commands/*.py", "tvm_backend/models/*/program.py")
-
-
-@cache
-def sources() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+sources = cache(lambda: {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")})
 
 
 def fields(tree: ast.AST) -> set[ast.AST]:

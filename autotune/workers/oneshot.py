@@ -7,6 +7,7 @@ reads one request from standard input, and writes `ProgressStep` and then an ans
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -261,6 +262,7 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not get between the answers
     serve(sys.argv[1], 0, answers)
+    gc.freeze()  # or the interpreter would look through all of TVM for garbage, twice, before it ends
 
 
 if __name__ == "__main__":

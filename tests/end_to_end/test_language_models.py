@@ -61,13 +61,10 @@ def expected(made: Path, ids: list[int], count: int) -> list[int]:
     return tokens[: tokens.index(END)] if END in tokens else tokens
 
 
-def test_a_job_has_an_entry_for_each_number_of_tokens(made: Path) -> None:
+def test_a_job_has_an_entry_for_each_number_of_tokens_and_tunes_products(made: Path) -> None:
     (paths,) = User(made).root.glob("jobs/0001-*")
     spec = json.loads((paths / "spec.json").read_text())
     assert [entry["name"] for entry in spec["entries"]] == ["decode", "prefill_16", "prefill_64"]
-
-
-def test_products_of_packed_weights_are_tuned(made: Path) -> None:
     assert sum(User(made).trials().values()) == 2
 
 

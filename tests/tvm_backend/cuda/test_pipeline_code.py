@@ -137,9 +137,8 @@ def test_lanes_that_copy_and_load_operands_do_not_meet_in_a_bank(tmp_path):
         for element, terms in operands
         for steps in (2, 4)
     ]
-    calls = {f"of_operand{of}": 4 * steps for of, steps in kinds} | {
-        f"of_fragments{of}": 2 * steps for of, steps in kinds
-    }
+    calls = {f"of_operand{of}": 4 * steps for of, steps in kinds}
+    calls |= {f"of_fragments{of}": 2 * steps for of, steps in kinds}
     found = addresses(tmp_path, calls)
     for of, steps in kinds:
         copies = found[f"of_operand{of}"]
