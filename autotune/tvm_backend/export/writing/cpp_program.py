@@ -122,7 +122,7 @@ def sources(
         instructions=text_literal(" ".join(library.instructions)),
         threads=library.threads,
         entries="".join(map(_entry, functions)),
-        counts=", ".join(map(text_literal, functions[0].padding.counts)),
+        counts=", ".join(text_literal(name) for function in functions[:1] for name in function.padding.counts),
         end="" if end is None else f"inline const std::vector<int32_t> kEnd = {{{', '.join(map(str, end))}}};\n",
     )
     yield HEADER, header.encode()

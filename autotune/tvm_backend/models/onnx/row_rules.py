@@ -198,7 +198,12 @@ def _reshaping(node: NodeProto, tensors: KnownTensors) -> int:
     axis = tensors.only_first(node)
     if node.op_type == "Squeeze" and not tensors.integers(node, "axes", 1):
         raise ValueError("it names no axes")
-    return _kept_place(node, tensors, axis)
+    place = _kept_place(node, tensors, axis)
+    wanted = tensors.integers(node, "shape", 1)[place] if node.op_type == "Reshape" else -1
+    single = node.op_type == "Flatten" and tensors.shapes[node.output[0]][place] == 1  # which may be any dimension
+    if single or (wanted != -1 and (wanted, place) != (0, axis)):
+        raise ValueError("it gives the rows another shape")
+    return place
 
 
 def _kept_place(node: NodeProto, tensors: KnownTensors, axis: int) -> int:

@@ -129,6 +129,8 @@ def test_rows_that_are_treated_one_by_one_are_those_of_onnx_runtime(path: Path) 
         ("ReduceMax", "y = ReduceMax(rows, zero)"),
         ("ReduceMax", "y = ReduceMax(rows)"),
         ("Reshape", "y = Reshape(rows, flat)"),
+        ("Reshape", "single = Slice(places, zero, one, one) y = Reshape(single, pair)"),  # none gives none of two
+        ("Flatten", "single = Slice(rows, zero, one, zero) y = Flatten<axis = 0>(single)"),
         ("Reshape", "y = Reshape(places, pair)"),
         ("Reshape", "size = Shape(places) y = Reshape(rows, size)"),  # which turns nothing
         ("Expand", "size = Shape(rows) y = Expand(size, size)"),
