@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from .conftest import User
@@ -54,6 +55,7 @@ def write_selection(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_selection_at_its_threshold_may_have_another_count(tmp_path: Path) -> None:
     (tmp_path / "autotune.toml").write_text(f'[machine]\nlock_dir = "{tmp_path}/locks"\n')
     user = User(tmp_path)

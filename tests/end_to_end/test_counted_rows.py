@@ -156,6 +156,7 @@ int main(int, char** argv) {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 def test_a_program_in_cpp_cuts_them(exported: Path, tmp_path: Path) -> None:
     program = shutil.copytree(exported / "lib", tmp_path / "lib") / "cpp"
