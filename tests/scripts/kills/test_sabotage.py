@@ -72,7 +72,7 @@ NO_SYNC = """
 from autotune.storage import atomic
 def no_sync(path, data):
     path.write_bytes(data)
-atomic._write_new = no_sync
+atomic.write_new = no_sync
 """
 
 
