@@ -137,7 +137,7 @@ def _attend(
     is_kept = bool(operands.past) or any(node.output[1:])
     by_element = [0, 2, 1, 3] if is_kept else [0, 2, 3, 1]
     query, key, value = (
-        nodes.op("Transpose", nodes.reshape(part, (*shape[:2], heads, shape[2] // heads)), perm=order)
+        by_heads(nodes, part, shape, heads, order)
         for part, shape, order in zip(projections, shapes, ([0, 2, 1, 3], by_element, [0, 2, 1, 3]), strict=True)
     )
     if operands.past:
@@ -154,7 +154,18 @@ def _attend(
     if operands.added:
         scores = nodes.op("Add", scores, operands.added)
     result = nodes.op("MatMul", nodes.op("Softmax", scores, axis=-1), value)
-    return [nodes.reshape(nodes.op("Transpose", result, perm=[0, 2, 1, 3]), (batch, steps, shapes[2][2])), *present]
+    return [side_by_side(nodes, result, (batch, steps, shapes[2][2])), *present]
+
+
+def by_heads(nodes: Nodes, x: str, shape: Sequence[int], heads: int, order: Sequence[int] = (0, 2, 1, 3)) -> str:
+    """(batch, steps, heads * size), which is the shape, as (batch, heads, steps, size), or in another order."""
+    batch, steps, width = shape
+    return nodes.op("Transpose", nodes.reshape(x, (batch, steps, heads, width // heads)), perm=list(order))
+
+
+def side_by_side(nodes: Nodes, heads: str, shape: Sequence[int]) -> str:
+    """(batch, heads, steps, size) as (batch, steps, heads * size), which is the shape."""
+    return nodes.reshape(nodes.op("Transpose", heads, perm=[0, 2, 1, 3]), shape)
 
 
 def _added_of_mask(nodes: Nodes, mask: str, batch: int, keys: int, filtered: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from autotune.tvm_backend.models.onnx.operators.attention import by_heads, side_by_side
 from autotune.tvm_backend.models.onnx.operators.contrib import divided_by_root_mean_square, padded
 from autotune.tvm_backend.models.onnx.operators.nodes import Nodes, attributes_of
 from autotune.tvm_backend.types import NodeProto
@@ -52,13 +53,13 @@ def rotary_embedding(node: NodeProto, nodes: Nodes) -> list[str]:
         heads = x
     else:
         count = int(attributes.get("num_heads", 0)) or shape[2] // (2 * nodes.shape(cosines)[1])
-        heads = _by_heads(nodes, x, shape, count)
+        heads = by_heads(nodes, x, shape, count)
     if nodes.shape(positions) in ((), (1,)):
         first = nodes.reshape(positions, (1, 1))
         positions = nodes.op("Add", first, nodes.constant(np.arange(steps)[None], np.int64))
     size = shape[-1] if len(shape) == 4 else shape[2] // count
     rotated = _rotated(nodes, heads, size, (cosines, sines), positions, bool(attributes.get("interleaved")))
-    return [rotated if len(shape) == 4 else _side_by_side(nodes, rotated, shape)]
+    return [rotated if len(shape) == 4 else side_by_side(nodes, rotated, shape)]
 
 
 def group_query_attention(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -88,7 +89,7 @@ def group_query_attention(node: NodeProto, nodes: Nodes) -> list[str]:
     first = _first_positions(nodes, last, steps)
     counts = (heads, shared, shared)
     split = [
-        _by_heads(nodes, part, (batch, steps, count * size), count)
+        by_heads(nodes, part, (batch, steps, count * size), count)
         for part, count in zip((query, key, value), counts, strict=True)
     ]
     if attributes.get("do_rotary"):
@@ -103,7 +104,7 @@ def group_query_attention(node: NodeProto, nodes: Nodes) -> list[str]:
     seen = _seen(nodes, first, steps, places, int(attributes.get("local_window_size", -1)))
     sizes = (batch, heads, shared, steps, size, places)
     result = _attended(nodes, (split[0], keys, values), sizes, seen, added, attributes)
-    return [_side_by_side(nodes, result, (batch, steps, heads * size)), keys, values]
+    return [side_by_side(nodes, result, (batch, steps, heads * size)), keys, values]
 
 
 def gather_block_quantized(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -150,17 +151,6 @@ def _refuse_unknown(attributes: Mapping[str, Any], names: Sequence[str]) -> None
         raise ValueError(f"it has {' and '.join(unknown)}, for which there is no rule")
     if not names[3] or not names[4]:
         raise ValueError("it keeps nothing of earlier steps, for which there is no rule")
-
-
-def _by_heads(nodes: Nodes, x: str, shape: Sequence[int], heads: int) -> str:
-    """(batch, steps, heads * size) as (batch, heads, steps, size)."""
-    batch, steps, width = shape
-    return nodes.op("Transpose", nodes.reshape(x, (batch, steps, heads, width // heads)), perm=[0, 2, 1, 3])
-
-
-def _side_by_side(nodes: Nodes, heads: str, shape: Sequence[int]) -> str:
-    """(batch, heads, steps, size) as (batch, steps, heads * size), which is the shape."""
-    return nodes.reshape(nodes.op("Transpose", heads, perm=[0, 2, 1, 3]), shape)
 
 
 def _rotated(nodes: Nodes, x: str, size: int, angles: tuple[str, str], positions: str, interleaved: bool) -> str:
