@@ -20,7 +20,9 @@ from autotune.tvm_backend.graph.embeddings import read_rows, slice_rows
 from autotune.tvm_backend.graph.fold_scale import fold_scales
 from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision
 from autotune.tvm_backend.graph.in_place import place_parts, share_buffers
+from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.graph.one_arena import place_activations
+from autotune.tvm_backend.graph.open_loops import bodies_of, without_bodies
 from autotune.tvm_backend.graph.permutations import sink_permutations
 from autotune.tvm_backend.graph.reshape import sink_reshapes
 from autotune.tvm_backend.graph.row_operators import name_layer_norms, replace_row_operators
@@ -47,7 +49,7 @@ Rewrite = Callable[[IRModule], IRModule]
 
 
 def _passes(
-    target: Target, winograd: bool, precision: Precision, activations: Activations, plan: Plan
+    target: Target, winograd: bool, precision: Precision, activations: Activations, plan: Plan, *, in_loop: bool
 ) -> Sequence[tuple[bool, Rewrite]]:
     """Return the passes in order, each with whether it applies."""
     cpu = target.kind.name == "llvm"
@@ -84,7 +86,7 @@ def _passes(
         (cpu, partial(pack_products, plan=plan)),  # constant matrices in blocks of a vector
         (cpu, sink_reshapes),  # again, for `pack_products` makes reshapes
         (cpu, replace_row_operators),  # softmax and layer normalisation, scheduled
-        (cpu, place_parts),  # concatenations and slices without copies
+        (cpu and not in_loop, place_parts),  # concatenations and slices without copies
         (on_tensor_cores == "fp16", half_precision),  # convolutions and products
         (on_tensor_cores == "bf16", bfloat16),
         (tensor_float, channels_last),
@@ -130,10 +132,20 @@ def prepare(
     Raises:
         BadInput: The model cannot be computed as the plan wants, or in so little memory.
     """
+    choices = target, winograd, precision, activations
+    joiner = Joiner()
     with target, tvm.transform.PassContext(opt_level=3):
-        for applies, rewrite in _passes(target, winograd, precision, activations, plan):
-            module = rewrite(module) if applies else module
-        return order_kernels(module, plan, memory_mb)
+        whole = _passed(without_bodies(module), _passes(*choices, plan, in_loop=False))
+        joiner.add("main", order_kernels(whole, plan, memory_mb))
+        for name, body in bodies_of(module).items():
+            joiner.add(name, _passed(body, _passes(*choices, NOTHING, in_loop=True)))
+    return joiner.module()
+
+
+def _passed(module: IRModule, passes: Sequence[tuple[bool, Rewrite]]) -> IRModule:
+    for applies, rewrite in passes:
+        module = rewrite(module) if applies else module
+    return module
 
 
 def _dispatch(target: Target) -> list[Pass]:
@@ -151,7 +163,8 @@ def unlowered(module: IRModule) -> list[str]:
     Args:
         module: What `prepare` returned.
     """
-    calls = [binding.value for binding in bindings_of(module["main"])]
+    functions = [item for item in module.functions.values() if isinstance(item, relax.Function)]
+    calls = [binding.value for function in functions for binding in bindings_of(function)]
     names = {op_name(call) for call in calls if op_name(call) and call.op.get_attr("FLegalize") is not None}
     return sorted(name.removeprefix("relax.") for name in names)
 

@@ -5,7 +5,6 @@ The modules of several sets of shapes are joined into one, with a function for e
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +27,9 @@ from autotune.tvm_backend.codegen.lowering_passes import pipeline
 from autotune.tvm_backend.codegen.row_vectors import record_to_compile, without_guarded_vectors
 from autotune.tvm_backend.export.mapped_weights import MappedWeights, map_weights
 from autotune.tvm_backend.export.submitted import OnnxModel, submitted
-from autotune.tvm_backend.expressions import is_tensor_constant
+from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.graph.joined_tables import join_tables
+from autotune.tvm_backend.graph.open_loops import compose_loops, fuse_bodies
 from autotune.tvm_backend.graph.tensor_objects import share_objects
 from autotune.tvm_backend.kernels.build_kernel import linking, lowering
 from autotune.tvm_backend.kernels.object_cache import kernel_objects, linked_pipeline, without_kernels
@@ -43,19 +43,13 @@ from autotune.tvm_backend.search.tasks import extract_programs, task_hash
 from autotune.tvm_backend.target import tvm_target
 from autotune.tvm_backend.types import (
     Database,
-    DeviceArray,
     Executable,
-    Expr,
-    Function,
-    GlobalVar,
     IRModule,
-    PrimFunc,
     Target,
 )
 from autotune.tvm_backend.vector_math import registry
 
 _DEFAULT_SEED = 1
-_SYMBOL = "global_symbol"
 
 
 @dataclass(frozen=True)
@@ -199,7 +193,7 @@ def compile_untuned(module: IRModule, target: Target) -> Executable:
         The executable.
     """
     with target, tvm.transform.PassContext(opt_level=3), registry.library_functions():
-        return relax.build(module, target=target)
+        return relax.build(compose_loops(fuse_bodies(module)), target=target)
 
 
 def compile_tuned(
@@ -248,7 +242,7 @@ def lower_tuned(
             rules = [dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction()]
             rules += [dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
             scheduled = dlight.ApplyDefaultSchedule(*rules)(scheduled)
-    return finish(join_tables(scheduled, target), target, cuda_graph=cuda_graph)
+    return finish(compose_loops(join_tables(scheduled, target)), target, cuda_graph=cuda_graph)
 
 
 def _database(programs: Iterable[IRModule], best: Mapping[str, Trial], target: Target) -> Database:
@@ -291,75 +285,3 @@ def _by_prior(program: IRModule, target: Target) -> Candidate | None:
     except WorkerError:  # strategies cannot search this design space
         return None
     return proposal.candidates[0] if proposal.candidates else None
-
-
-class Joiner:
-    """Adds modules with a function `main` to one module, in which the functions have names of their own.
-
-    Equal tensor programs and equal constants are in it once, whichever module they come from. A module that is added as
-    `main` is the only one, and stays as it is.
-    """
-
-    def __init__(self) -> None:
-        self._builder = relax.BlockBuilder()
-        self._constants: dict[DeviceArray | bytes, Expr] = {}
-        self._functions: dict[str, Function] = {}
-        self._only: IRModule | None = None
-
-    def add(self, name: str, module: IRModule) -> None:
-        """Add the functions of a module.
-
-        Args:
-            name: What its function `main` is called from now on. Tensor programs have no such names.
-        """
-        if name == "main":
-            self._only = module
-            return
-        programs = {
-            var.name_hint: self._builder.add_func(_anonymous(program), var.name_hint)
-            for var, program in module.functions.items()
-            if var.name_hint != "main"
-        }
-        mover = _Mover(self._builder.get(), programs, self._constants)
-        self._functions[name] = mover.visit_expr(module["main"]).with_attr(_SYMBOL, name)
-
-    def module(self) -> IRModule:
-        """Return the joined module."""
-        if self._only is not None:
-            return self._only
-        entries = {tvm.ir.GlobalVar(name): function for name, function in self._functions.items()}
-        return tvm.IRModule({**dict(self._builder.get().functions.items()), **entries})
-
-
-def _anonymous(program: PrimFunc) -> PrimFunc:
-    """Return a function without the name that it had in its module."""
-    return program.without_attr(_SYMBOL) if _SYMBOL in (program.attrs or {}) else program
-
-
-@relax.expr_functor.mutator
-class _Mover(relax.expr_functor.PyExprMutator):  # type: ignore[misc]
-    """Rebuilds a function with the tensor programs and the constants of another module."""
-
-    def __init__(
-        self, module: IRModule, programs: dict[str, GlobalVar], constants: dict[DeviceArray | bytes, Expr]
-    ) -> None:
-        super().__init__(module)
-        self._programs = programs
-        self._constants = constants
-
-    def visit_global_var_(self, var: Expr) -> Expr:
-        return self._programs.get(var.name_hint, var)
-
-    def visit_generic_const_(self, constant: Expr) -> Expr:
-        if not is_tensor_constant(constant):
-            return constant
-        if constant.value not in self._constants:  # what the same array is need not be compared
-            self._constants[constant.value] = self._constants.setdefault(_digest(constant.value), constant)
-        return self._constants[constant.value]
-
-
-def _digest(array: DeviceArray) -> bytes:
-    value = array.numpy()
-    digest = hashlib.sha256(f"{array.dtype} {value.shape} ".encode())
-    digest.update(value.tobytes())
-    return digest.digest()

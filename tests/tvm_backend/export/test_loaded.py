@@ -24,11 +24,12 @@ from autotune.storage.formats import Entry
 from autotune.storage.job_files import read_spec
 from autotune.storage.paths import JobPaths
 from autotune.tvm_backend.export import loaded
-from autotune.tvm_backend.export.compilation import Joiner, compile_tuned
+from autotune.tvm_backend.export.compilation import compile_tuned
 from autotune.tvm_backend.export.library_file import described
 from autotune.tvm_backend.export.loadable import Input
 from autotune.tvm_backend.export.loaded import check_index
 from autotune.tvm_backend.export.writing import script
+from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.isa import amx
 from autotune.tvm_backend.isa.instruction_sets import cpu_flags
 from autotune.tvm_backend.kernels.build_kernel import link_shared

@@ -10,8 +10,8 @@ import tvm
 from tvm import relax
 
 from autotune.tvm_backend.codegen.lowering_passes import pipeline
-from autotune.tvm_backend.export.compilation import Joiner
 from autotune.tvm_backend.graph.in_place import place_parts
+from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.lowering import finish
 from autotune.tvm_backend.vector_math import registry
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnx
 
 from autotune.errors import OperatorRefused, Refusal
+from autotune.tvm_backend.models.onnx.operators.loops import is_counted, slices_at_most
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, attributes_of, node_name, opset_of
 from autotune.tvm_backend.models.onnx.row_rules import (
     KnownTensors,
@@ -28,12 +29,13 @@ from autotune.tvm_backend.models.onnx.row_rules import (
     sizes_of_result,
     source_of_results,
 )
-from autotune.tvm_backend.models.onnx.shape_inference import infer_shapes, is_large_weight, without_values
+from autotune.tvm_backend.models.onnx.shape_inference import inferred_tensors, is_large_weight, without_values
 from autotune.tvm_backend.models.onnx.simplify import graphs
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
 COUNTED = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
 _LONG = onnx.TensorProto.INT64
+_CONTROL = 2  # the inputs of a Loop before what it carries
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,16 @@ NO_COUNTS = CountedOutputs()
 
 def first_counted(proto: ModelProto) -> NodeProto | None:
     """Return the first operator that puts out as many rows as the data say; None if there is none."""
-    return next((node for node in proto.graph.node if node.op_type in COUNTED), None)
+    return next(filter(_finds_rows, proto.graph.node), None)
+
+
+def _finds_rows(node: NodeProto) -> bool:
+    return node.op_type in COUNTED or is_counted(node)
+
+
+def _found_by(node: NodeProto) -> list[str]:
+    """Return the results of an operator that have as many rows as it finds."""
+    return list(node.output[len(node.input) - _CONTROL :]) if is_counted(node) else [node.output[0]]
 
 
 def counted_outputs(proto: ModelProto) -> CountedOutputs:
@@ -108,9 +119,9 @@ class _Followed:
         sizes: dict[str, Sizes] = {}
         self._of_shapes: dict[str, Sizes] = {}
         self._firsts: dict[str, tuple[str, int]] = {}  # what leaves the first rows of an operator, and how many of them
-        self._tensors = KnownTensors(self._opset, *_inferred(proto), constants, rows, sizes)
+        self._tensors = KnownTensors(self._opset, *inferred_tensors(proto), constants, rows, sizes)
         largest = self._largest(proto, rows)
-        self._tensors = KnownTensors(self._opset, *_inferred(largest), constants, rows, sizes)
+        self._tensors = KnownTensors(self._opset, *inferred_tensors(largest), constants, rows, sizes)
         stale = False
         for node in proto.graph.node:
             if not any(name in rows or name in sizes for name in _read(node)):
@@ -145,7 +156,7 @@ class _Followed:
         told.CopyFrom(largest)
         del told.graph.node[:]
         told.graph.node.extend(nodes)
-        shapes, types = _inferred(told)
+        shapes, types = inferred_tensors(told)
         return replace(self._tensors, shapes=shapes, types=types)
 
     def outputs(self) -> CountedOutputs:
@@ -169,8 +180,8 @@ class _Followed:
         if node.output[0] in self._of_shapes:
             yield from self._sizes(node.output[0])
             return
-        if node.op_type in COUNTED:
-            node.output.append(self._count(node.output[0]))
+        if _finds_rows(node):
+            node.output.append(self._count(_found_by(node)[0]))
         if node.input and node.input[-1] in tensors.sizes:
             yield self._constant(f"{node.output[0]}.largest", map(self._most, tensors.sizes[node.input[-1]]))
             node.input[-1] = f"{node.output[0]}.largest"
@@ -237,19 +248,24 @@ class _Followed:
         del largest.graph.node[:]
         del largest.graph.value_info[:]
         for node in proto.graph.node:
-            if node.op_type not in COUNTED:
+            if not _finds_rows(node):
                 largest.graph.node.append(node)
                 continue
             try:
-                axis, shape = _found(node, self._tensors)
+                sizes = list(_found(node, self._tensors, proto))
             except ValueError as error:
                 raise self._refused(node, str(error)) from error
             except KeyError as error:
                 raise self._refused(node, f"the size of {error} depends on the data, or is not known") from error
-            name = node.output[0]
-            rows[name] = Rows(axis, name)
-            kind = self._tensors.types[node.input[0]] if node.op_type == "Compress" else _LONG
-            largest.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, shape))
+            names = _found_by(node)
+            rows |= {name: Rows(axis, names[0]) for name, (axis, _) in zip(names, sizes, strict=True)}
+            kinds = [self._tensors.types[node.input[0]] if node.op_type == "Compress" else _LONG]
+            if is_counted(node):
+                kinds = [self._tensors.types[name] for name in names]
+                carried = zip(node.output, node.input[_CONTROL:], strict=False)
+                largest.graph.node.extend(onnx.helper.make_node("Identity", [old], [new]) for new, old in carried)
+            for name, kind, (_, shape) in zip(names, kinds, sizes, strict=True):
+                largest.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, shape))
         for item in largest.graph.output:
             item.type.tensor_type.ClearField("shape")
         return largest
@@ -279,13 +295,16 @@ class _Followed:
         return OperatorRefused.of(Refusal(node.op_type, node_name(node), reason, advice, self._opset))
 
 
-def _found(node: NodeProto, tensors: KnownTensors) -> tuple[int, Sequence[int]]:
-    """Return the counted axis of what an operator finds, and the largest shape.
+def _found(node: NodeProto, tensors: KnownTensors, proto: ModelProto) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield the counted axis of each result that an operator finds, and the largest shape.
 
     Raises:
         ValueError: There is no largest shape, or it is empty.
         KeyError: The shape of an input is not known.
     """
+    if is_counted(node):
+        yield from ((0, shape) for shape in slices_at_most(node, proto))
+        return
     shape = tensors.shapes[node.input[0]]
     axis = 0
     largest: tuple[int, ...]
@@ -305,20 +324,7 @@ def _found(node: NodeProto, tensors: KnownTensors) -> tuple[int, Sequence[int]]:
         largest = (batch * classes * min(boxes, int(tensors.constants[most].item()) if most else 0), 3)
     if not prod(largest):
         raise ValueError("it finds nothing, whatever the data are")
-    return axis, largest
-
-
-def _inferred(proto: ModelProto) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """Return the shapes that are known as a whole, and the element types."""
-    graph = infer_shapes(proto)
-    shapes = {item.name: tuple(item.dims) for item in proto.graph.initializer}
-    types = {item.name: item.data_type for item in proto.graph.initializer}
-    for item in (*graph.input, *graph.value_info, *graph.output):
-        tensor = item.type.tensor_type
-        types[item.name] = tensor.elem_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            shapes[item.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
-    return shapes, types
+    yield axis, largest
 
 
 def _constants(graph: GraphProto) -> Iterator[tuple[str, npt.NDArray[Any]]]:

@@ -24,7 +24,7 @@ from autotune.tvm_backend.models.onnx.converters import missing_operators as mis
 from autotune.tvm_backend.models.onnx.converters import quantised_operators as converters
 from autotune.tvm_backend.models.onnx.converters import resampling
 from autotune.tvm_backend.models.onnx.converters.recurrent_operators import dynamic_lstm, recurrent
-from autotune.tvm_backend.models.onnx.counted import with_counts
+from autotune.tvm_backend.models.onnx.loop_bodies import open_loop
 from autotune.tvm_backend.models.onnx.operators import corrected
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, opset_of
 from autotune.tvm_backend.models.onnx.simplify import RANDOM, Array, open_session
@@ -117,6 +117,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Compress": counted.compress,
     "NonMaxSuppression": counted.non_maximum_suppression,
     "NonZero": counted.non_zero,
+    "Loop": open_loop,
     "QGemm": converters.qgemm,
     "QLinearConv": converters.qlinear_conv,
     "QLinearMatMul": converters.qlinear_matmul,
@@ -140,9 +141,10 @@ _CORRECTED: Mapping[str, Callable[..., Expr | None]] = {
 
 
 def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Mapping[str, str]) -> IRModule:
-    """Import a graph. After its own outputs it has the counts that `counted_outputs` names.
+    """Import a graph.
 
     Args:
+        proto: The graph, after `with_counts` and `without_bodies`.
         shapes: Of its inputs by name.
         dtypes: Of its inputs by name.
 
@@ -150,7 +152,6 @@ def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Map
         OperatorRefused: An operator is not taken, or not in its form.
         Exception: Whatever TVM's converters raise.
     """
-    proto = with_counts(proto)
     with _named(proto.graph):
         return _Importer(dict(shapes), dict(dtypes)).from_onnx(proto.graph, opset_of(proto))
 

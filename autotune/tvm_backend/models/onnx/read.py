@@ -18,11 +18,14 @@ from autotune.errors import ModelError, OperatorRefused, Refusal, first_line
 from autotune.options import Constant, InputSpec
 from autotune.storage.formats import OpenBatch
 from autotune.tvm_backend.graph.constants import drop_empty_parts
+from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, open_batches, resolve
 from autotune.tvm_backend.models.onnx.checks import check_computes, check_inputs, check_kind, check_sizes
-from autotune.tvm_backend.models.onnx.counted import first_counted
+from autotune.tvm_backend.models.onnx.counted import first_counted, with_counts
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
+from autotune.tvm_backend.models.onnx.loop_bodies import LoopBody, without_bodies
 from autotune.tvm_backend.models.onnx.operators.inline import fold_constant_ifs
+from autotune.tvm_backend.models.onnx.operators.loops import is_open
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, node_name, opset_of
 from autotune.tvm_backend.models.onnx.simplify import fix_shapes, fold, is_unfinished, simplify
@@ -103,10 +106,15 @@ def _imported(
 
 
 def _check_counts_nothing(proto: ModelProto) -> None:
-    """Refuse a graph for a GPU that finds as many rows as the data say: the kernels for that are for CPUs."""
-    if (node := first_counted(proto)) is not None:
-        why = "on a GPU nothing may have a size that depends on the data"
-        advice = f"tune the model for the CPU, or end it at {node.input[0]!r}"
+    """Refuse a graph for a GPU that has as many rows or steps as the data say: the kernels for that are for CPUs."""
+    node = first_counted(proto) or next(filter(is_open, proto.graph.node), None)
+    if node is not None:
+        why = "on a GPU nothing may have a size or a length that depends on the data"
+        advice = (
+            "tune the model for the CPU"
+            if is_open(node)
+            else f"tune the model for the CPU, or end it at {node.input[0]!r}"
+        )
         raise OperatorRefused.of(Refusal(node.op_type, node_name(node), why, advice, opset_of(proto)))
 
 
@@ -301,7 +309,8 @@ def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRM
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return drop_empty_parts(import_graph(proto, shapes, dtypes))
+            graph, bodies = without_bodies(with_counts(proto), proto)
+            module = drop_empty_parts(import_graph(graph, shapes, dtypes))
     except OperatorRefused as error:
         raise error.in_file(path) from error.__cause__
     except ModelError as error:
@@ -309,6 +318,21 @@ def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRM
     except Exception as error:  # the importer raises whatever its converters stumble over
         reason = _dangling(proto, error) or _stumbled(error)
         raise ModelError(f"cannot import {path}: {reason}") from error
+    return _with_bodies(path, module, bodies) if bodies else module
+
+
+def _with_bodies(path: Path, module: IRModule, bodies: Mapping[str, LoopBody]) -> IRModule:
+    """A module with the bodies of its loops, which are imported as models are that have to be rewritten."""
+    joiner = Joiner()
+    joiner.add("main", module)
+    for name, body in bodies.items():
+        with _about(path):
+            rewritten, _ = _rewritten(body.graph, body.inputs, unroll=False)
+        imported = _import(path, rewritten, body.inputs)
+        with _about(path):
+            body.check(imported["main"].ret_ty)
+        joiner.add(name, imported)
+    return joiner.module()
 
 
 def _dangling(proto: ModelProto, error: Exception) -> str:

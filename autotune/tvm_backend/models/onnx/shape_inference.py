@@ -25,6 +25,19 @@ def infer_shapes(proto: ModelProto, *, data_prop: bool = True) -> GraphProto:
     return onnx.shape_inference.infer_shapes(without_values(proto), data_prop=data_prop).graph
 
 
+def inferred_tensors(proto: ModelProto) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """The shapes that are known as a whole, and the element types, by the names of tensors of a graph."""
+    graph = infer_shapes(proto)
+    shapes = {item.name: tuple(item.dims) for item in proto.graph.initializer}
+    types = {item.name: item.data_type for item in proto.graph.initializer}
+    for item in (*graph.input, *graph.value_info, *graph.output):
+        tensor = item.type.tensor_type
+        types[item.name] = tensor.elem_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            shapes[item.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return shapes, types
+
+
 def without_values(proto: ModelProto) -> ModelProto:
     """A copy of a graph whose large weights have a type and sizes, and no values."""
     light = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)

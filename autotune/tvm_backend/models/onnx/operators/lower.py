@@ -106,6 +106,8 @@ def rule_of(node: NodeProto, *, unroll: bool = False) -> Rule | None:
         return UNROLLED[node.op_type]
     if node.domain == RUNTIME_DOMAIN:
         return CONTRIB.get(node.op_type)
+    if loops.is_open(node):
+        return None
     if short_rules.has_output_shape(node):
         return short_rules.conv_transpose
     if short_rules.has_mask(node):
@@ -158,12 +160,19 @@ def replace(proto: ModelProto, chosen: Callable[[NodeProto], Rule | None]) -> Mo
     return copy
 
 
-def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[NodeProto], Rule | None]) -> None:
+def _replace(
+    proto: ModelProto,
+    values: Mapping[str, Value],
+    chosen: Callable[[NodeProto], Rule | None],
+    *,
+    is_last: bool = False,
+) -> None:
     """Replace the operators of a graph for which there is a rule.
 
     Args:
         values: What is known about its values.
         chosen: Returns the rule for an operator; None if it stays.
+        is_last: Whether nothing more will be known.
 
     Raises:
         OperatorRefused: An operator is used in a way that its rule does not know.
@@ -179,7 +188,7 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
             written.append(node)
             continue
         # No other operator has this output, also when what is written here has a rule and is replaced in turn.
-        nodes = Nodes(f"{next(filter(None, node.output))}.{node.op_type}", opset, values, numbers)
+        nodes = Nodes(f"{next(filter(None, node.output))}.{node.op_type}", opset, values, numbers, is_last)
         try:
             outputs = rule(node, nodes)
         except UnknownValue as error:  # which may be known when what makes it is replaced
@@ -197,6 +206,9 @@ def _replace(proto: ModelProto, values: Mapping[str, Value], chosen: Callable[[N
             for new, old in pairs
             if new and old
         ]
+    if waiting and not replaced and not is_last:
+        _replace(proto, values, chosen, is_last=True)
+        return
     if waiting and not replaced:
         raise _refused(*waiting[0], opset, values)
     del proto.graph.node[:]

@@ -38,7 +38,8 @@ class UnknownValue(ValueError):
 class Nodes:
     """The operators that take the place of one.
 
-    `values` are what is known of those around it, and `numbers` the constants of one element.
+    `values` are what is known of those around it, and `numbers` the constants of one element. `is_last` says that
+    nothing more will be known.
 
     A name that is given to a method is a value's; what a method returns is the name of a new one.
     """
@@ -47,6 +48,7 @@ class Nodes:
     opset: int
     values: Mapping[str, Value]
     numbers: Mapping[str, float] = field(default_factory=dict)
+    is_last: bool = False
     written: list[NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
 

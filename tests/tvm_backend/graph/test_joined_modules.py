@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.tvm_backend.export.compilation import Joiner
+from autotune.tvm_backend.graph.joined_modules import Joiner
 
 WEIGHTS = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 NAMES = {"sequence=8,batch=2": 8, "sequence=4": 4}
