@@ -13,6 +13,8 @@ from autotune.tvm_backend.types import Buffer, PrimExpr, PrimFunc
 # The numbers that a suppression remembers: how many boxes are left, how many are kept of this class and of all, the box
 # at hand and whether it stays, and two places in the heap.
 _LEFT, _KEPT, _TOTAL, _BEST, _STAYS, _PARENT, _CHILD = range(7)
+# Those that a sort remembers: how long sorted parts are, the next slice of each of two, and how slices compare.
+_LENGTH, _ONE, _OTHER, _SIGN = range(4)
 
 
 def kept_places_kernel(count: int) -> PrimFunc:
@@ -30,6 +32,115 @@ def kept_places_kernel(count: int) -> PrimFunc:
                 T.buffer_store(places, place.astype("int64"), [places[count]])
                 T.buffer_store(places, places[count] + _long(1), [count])
     return made()
+
+
+def unique_kernel(count: int, width: int, dtype: str, *, is_sorted: bool) -> PrimFunc:
+    """Return the kernel that finds which slices of a tensor differ.
+
+    It puts the slices in order, equal ones by their place. So each group of equal ones begins with its first.
+
+    Args:
+        is_sorted: Whether the groups are in the order of their values, and not of their first slices.
+
+    Its arguments are the slices (count, width), and int64: (count + 1,) the first slice of each group, zeros, and how
+    many there are; (count,) the group of each slice; (count,) how many slices each group has, and zeros.
+    """
+    with kernel() as made:
+        slices = argument("slices", (count, width), dtype)
+        firsts = argument("firsts", (count + 1,), "int64")
+        groups = argument("groups", (count,), "int64")
+        sizes = argument("sizes", (count,), "int64")
+        with body():
+            ordered = _Sorted(slices, count, width)
+            ordered.write()
+            with T.serial(0, count + 1) as place:
+                T.buffer_store(firsts, _long(0), [place])
+            with T.serial(0, count) as place:
+                T.buffer_store(sizes, _long(0), [place])
+            with T.serial(0, count) as place:
+                ordered.compare(ordered.places[tirx.max(place - 1, 0)], ordered.places[place])
+                with T.If(tirx.any(place == 0, ordered.differs)), T.Then():
+                    T.buffer_store(firsts, ordered.places[place].astype("int64"), [firsts[count]])
+                    T.buffer_store(firsts, firsts[count] + _long(1), [count])
+                T.buffer_store(groups, firsts[count] - _long(1), [ordered.places[place]])
+            if not is_sorted:
+                _by_first_slice(count, firsts, groups)
+            with T.serial(0, count) as place:
+                T.buffer_store(sizes, sizes[groups[place]] + _long(1), [groups[place]])
+    return made()
+
+
+class _Sorted:
+    """Writes what puts slices in order, by their first elements that differ: sorted parts are merged, two at a time.
+
+    Attributes:
+        places: The slices in order.
+    """
+
+    def __init__(self, slices: Buffer, count: int, width: int) -> None:
+        self._slices = slices
+        self._count = count
+        self._width = width
+        self.places = T.alloc_buffer((count,), "int32")
+        self._merged = T.alloc_buffer((count,), "int32")
+        self._numbers = T.alloc_buffer((4,), "int32")
+
+    def write(self) -> None:
+        """Write the sorting."""
+        numbers = self._numbers
+        with T.serial(0, self._count) as place:
+            T.buffer_store(self.places, place, [place])
+        T.buffer_store(numbers, 1, [_LENGTH])
+        with T.While(numbers[_LENGTH] < self._count):
+            step = 2 * numbers[_LENGTH]
+            with T.serial(0, (self._count + step - 1) // step) as pair:
+                self._merge(pair * step)
+            with T.serial(0, self._count) as place:
+                T.buffer_store(self.places, self._merged[place], [place])
+            T.buffer_store(numbers, step, [_LENGTH])
+
+    def _merge(self, start: PrimExpr) -> None:
+        """Write what merges two sorted parts, of which the first begins here."""
+        numbers = self._numbers
+        middle = tirx.min(start + numbers[_LENGTH], self._count)
+        end = tirx.min(start + 2 * numbers[_LENGTH], self._count)
+        T.buffer_store(numbers, start, [_ONE])
+        T.buffer_store(numbers, middle, [_OTHER])
+        with T.serial(0, end - start) as place:
+            T.buffer_store(numbers, tirx.Select(numbers[_ONE] < middle, 1, -1), [_SIGN])
+            with T.If(tirx.all(numbers[_ONE] < middle, numbers[_OTHER] < end)), T.Then():
+                self.compare(self.places[numbers[_OTHER]], self.places[numbers[_ONE]])
+            for which, is_next in ((_ONE, numbers[_SIGN] >= 0), (_OTHER, numbers[_SIGN] < 0)):
+                with T.If(is_next), T.Then():
+                    T.buffer_store(self._merged, self.places[numbers[which]], [start + place])
+                    T.buffer_store(numbers, numbers[which] + 1, [which])
+
+    def compare(self, one: PrimExpr, other: PrimExpr) -> None:
+        """Write what compares two slices: 1 if the first is larger, 0 if they are equal, else -1."""
+        T.buffer_store(self._numbers, 0, [_SIGN])
+        with T.serial(0, self._width) as column, T.If(self._numbers[_SIGN] == 0), T.Then():
+            left, right = (self._slices[item, column] for item in (one, other))
+            T.buffer_store(self._numbers, tirx.Select(left > right, 1, tirx.Select(left < right, -1, 0)), [_SIGN])
+
+    @property
+    def differs(self) -> PrimExpr:
+        """Whether the slices that were compared last differ."""
+        return self._numbers[_SIGN] != 0
+
+
+def _by_first_slice(count: int, firsts: Buffer, groups: Buffer) -> None:
+    """Write what numbers groups anew, in the order of their first slices."""
+    numbers = T.alloc_buffer((count,), "int64")
+    with T.serial(0, count) as place:
+        T.buffer_store(numbers, _long(-1), [place])
+    T.buffer_store(firsts, _long(0), [count])
+    with T.serial(0, count) as place:
+        group = groups[place]
+        with T.If(numbers[group] < 0), T.Then():
+            T.buffer_store(numbers, firsts[count], [group])
+            T.buffer_store(firsts, place.astype("int64"), [firsts[count]])
+            T.buffer_store(firsts, firsts[count] + _long(1), [count])
+        T.buffer_store(groups, numbers[group], [place])
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,10 @@ from autotune.tvm_backend.models.onnx.shape_inference import inferred_tensors, i
 from autotune.tvm_backend.models.onnx.simplify import graphs
 from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 
-COUNTED = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
+COUNTED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 _LONG = onnx.TensorProto.INT64
 _CONTROL = 2  # the inputs of a Loop before what it carries
+_RESULTS = {"Unique": 4}  # of which the last ones may be left out
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ def _finds_rows(node: NodeProto) -> bool:
     return node.op_type in COUNTED or is_counted(node)
 
 
-def _found_by(node: NodeProto) -> list[str]:
-    """Return the results of an operator that have as many rows as it finds."""
-    return list(node.output[len(node.input) - _CONTROL :]) if is_counted(node) else [node.output[0]]
+def _first_found(node: NodeProto) -> str:
+    """Return the first result of an operator that has as many rows as it finds."""
+    return str(node.output[len(node.input) - _CONTROL if is_counted(node) else 0])
 
 
 def counted_outputs(proto: ModelProto) -> CountedOutputs:
@@ -181,7 +182,8 @@ class _Followed:
             yield from self._sizes(node.output[0])
             return
         if _finds_rows(node):
-            node.output.append(self._count(_found_by(node)[0]))
+            node.output.extend([""] * (_RESULTS.get(node.op_type, len(node.output)) - len(node.output)))
+            node.output.append(self._count(_first_found(node)))
         if node.input and node.input[-1] in tensors.sizes:
             yield self._constant(f"{node.output[0]}.largest", map(self._most, tensors.sizes[node.input[-1]]))
             node.input[-1] = f"{node.output[0]}.largest"
@@ -252,20 +254,15 @@ class _Followed:
                 largest.graph.node.append(node)
                 continue
             try:
-                sizes = list(_found(node, self._tensors, proto))
+                results = list(_results(node, self._tensors, proto))
             except ValueError as error:
                 raise self._refused(node, str(error)) from error
             except KeyError as error:
                 raise self._refused(node, f"the size of {error} depends on the data, or is not known") from error
-            names = _found_by(node)
-            rows |= {name: Rows(axis, names[0]) for name, (axis, _) in zip(names, sizes, strict=True)}
-            kinds = [self._tensors.types[node.input[0]] if node.op_type == "Compress" else _LONG]
-            if is_counted(node):
-                kinds = [self._tensors.types[name] for name in names]
-                carried = zip(node.output, node.input[_CONTROL:], strict=False)
-                largest.graph.node.extend(onnx.helper.make_node("Identity", [old], [new]) for new, old in carried)
-            for name, kind, (_, shape) in zip(names, kinds, sizes, strict=True):
-                largest.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, shape))
+            for item in results:
+                if item.axis is not None:
+                    rows[item.name] = Rows(item.axis, _first_found(node))
+                largest.graph.input.append(onnx.helper.make_tensor_value_info(item.name, item.kind, item.shape))
         for item in largest.graph.output:
             item.type.tensor_type.ClearField("shape")
         return largest
@@ -295,27 +292,47 @@ class _Followed:
         return OperatorRefused.of(Refusal(node.op_type, node_name(node), reason, advice, self._opset))
 
 
-def _found(node: NodeProto, tensors: KnownTensors, proto: ModelProto) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield the counted axis of each result that an operator finds, and the largest shape.
+@dataclass(frozen=True)
+class _Result:
+    """A result of an operator that finds rows, in its largest size.
+
+    Attributes:
+        axis: The counted axis; None if it is of fixed size.
+        kind: The ONNX element type.
+    """
+
+    name: str
+    axis: int | None
+    shape: Sequence[int]
+    kind: int = _LONG
+
+
+def _results(node: NodeProto, tensors: KnownTensors, proto: ModelProto) -> Iterator[_Result]:
+    """Yield the results of an operator that finds rows.
 
     Raises:
         ValueError: There is no largest shape, or it is empty.
         KeyError: The shape of an input is not known.
     """
     if is_counted(node):
-        yield from ((0, shape) for shape in slices_at_most(node, proto))
+        carried = zip(node.input[_CONTROL:], node.output, strict=False)
+        yield from (_Result(new, None, tensors.shapes[old], tensors.types[old]) for old, new in carried)
+        slices = node.output[len(node.input) - _CONTROL :]
+        for name, shape in zip(slices, slices_at_most(node, proto), strict=True):
+            yield _Result(name, 0, shape, tensors.types[name])
         return
     shape = tensors.shapes[node.input[0]]
-    axis = 0
+    along = attributes_of(node).get("axis")
+    axis = 0 if along is None else int(along) % len(shape)
     largest: tuple[int, ...]
     if node.op_type == "NonZero":
         axis = 1
         largest = (len(shape), prod(shape))
     elif node.op_type == "Compress":
         (size,) = tensors.shapes[node.input[1]]
-        along = attributes_of(node).get("axis")
-        axis = 0 if along is None else int(along) % len(shape)
         largest = (size,) if along is None else (*shape[:axis], size, *shape[axis + 1 :])
+    elif node.op_type == "Unique":
+        largest = (prod(shape),) if along is None else tuple(shape)
     else:
         batch, classes, boxes = tensors.shapes[node.input[1]]
         most = node.input[2] if len(node.input) > 2 else ""
@@ -324,7 +341,10 @@ def _found(node: NodeProto, tensors: KnownTensors, proto: ModelProto) -> Iterato
         largest = (batch * classes * min(boxes, int(tensors.constants[most].item()) if most else 0), 3)
     if not prod(largest):
         raise ValueError("it finds nothing, whatever the data are")
-    yield axis, largest
+    kept = node.op_type in ("Compress", "Unique")
+    yield _Result(node.output[0], axis, largest, tensors.types[node.input[0]] if kept else _LONG)
+    others = zip(node.output[1:], (0, None, 0), strict=False)
+    yield from (_Result(name, of_rows, (largest[axis],)) for name, of_rows in others if name)
 
 
 def _constants(graph: GraphProto) -> Iterator[tuple[str, npt.NDArray[Any]]]:

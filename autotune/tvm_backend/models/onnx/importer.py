@@ -117,6 +117,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Compress": counted.compress,
     "NonMaxSuppression": counted.non_maximum_suppression,
     "NonZero": counted.non_zero,
+    "Unique": counted.unique,
     "Loop": open_loop,
     "QGemm": converters.qgemm,
     "QLinearConv": converters.qlinear_conv,

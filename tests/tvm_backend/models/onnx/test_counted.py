@@ -69,11 +69,14 @@ RIGHT = {
     "listed": "listed = Reshape(count, flat)  whole_part = Slice(whole, zero, one)  u = ConstantOfShape(listed)"
     " v = ConstantOfShape(whole_part)",
     "firsts": "first = Slice(kept, zero, five, zero)  all = Slice(first, zero, end, zero)  t = Identity(all)",
+    "unique": "near = Gather<axis = 1>(x, both) coarse = Round(near)"
+    " w, w_first, w_group, w_sizes = Unique<axis = 0>(coarse) "
+    " levels = Cast<to = 1>(above) flags, , flag_group = Unique<sorted = 0>(levels)",
     "compressed": "some = Gather<axis = 1>(above, i0)  s = Compress<axis = 0>(x, some)",
 }
 OUTPUTS = (
     "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "n", "o", "p", "q", "ones", "r", "s", "number_of",
-    "pair_of", "t", "u", "v",
+    "pair_of", "t", "u", "v", "w", "w_first", "w_group", "w_sizes", "flags", "flag_group",
 )  # fmt: skip
 
 
@@ -92,7 +95,14 @@ def test_rows_that_are_treated_one_by_one_are_those_of_onnx_runtime(path: Path) 
 
     imported = read_model(path, {})
     counted = counted_outputs(imported.rewritten)
-    assert counted.largest == {"a_count": 24, "c_count": 18, "s_count": 4, "t_count": 5}
+    assert counted.largest == {
+        "a_count": 24,
+        "c_count": 18,
+        "s_count": 4,
+        "t_count": 5,
+        "w_count": 4,
+        "flags_count": 24,
+    }
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
     machine = relax.VirtualMachine(compile_untuned(imported.module, target), tvm.cpu())
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -179,9 +189,7 @@ def test_a_graph_without_such_operators_stays_as_it_is() -> None:
 
 
 def test_on_a_gpu_they_are_refused(path: Path) -> None:
-    with pytest.raises(
-        OperatorRefused, match="on a GPU nothing may have a size or a length that .*; tune the"
-    ):
+    with pytest.raises(OperatorRefused, match="on a GPU nothing may have a size or a length that .*; tune the"):
         read_model(path, {}, gpu=True)
 
 

@@ -10,7 +10,12 @@ import numpy as np
 from tvm import relax
 
 from autotune.tvm_backend.expressions import static_shape
-from autotune.tvm_backend.operators.counted_rows import Suppression, kept_places_kernel, suppression_kernel
+from autotune.tvm_backend.operators.counted_rows import (
+    Suppression,
+    kept_places_kernel,
+    suppression_kernel,
+    unique_kernel,
+)
 from autotune.tvm_backend.types import BlockBuilder, Expr, PrimFunc
 
 Inputs = Sequence[Any]  # an expression, or None for what is left out
@@ -36,6 +41,28 @@ def compress(builder: BlockBuilder, inputs: Inputs, attributes: Mapping[str, Any
         data = builder.emit(relax.op.reshape(data, (prod(static_shape(data)),)))
     places, count = _kept_places(builder, condition, *static_shape(condition))
     return relax.Tuple([builder.emit(relax.op.take(data, places, int(axis or 0))), count])
+
+
+def unique(builder: BlockBuilder, inputs: Inputs, attributes: Mapping[str, Any]) -> Expr:
+    """Emit the slices that differ, the index of the first of each, which one each slice is, how many are, the count."""
+    (x,) = inputs
+    axis = attributes.get("axis")
+    if axis is None:
+        x = builder.emit(relax.op.reshape(x, (prod(static_shape(x)),)))
+    along = int(axis or 0) % len(static_shape(x))
+    order = [along, *(item for item in range(len(static_shape(x))) if item != along)]
+    count = static_shape(x)[along]
+    slices = builder.emit(relax.op.reshape(builder.emit(relax.op.permute_dims(x, order)), (count, -1)))
+    is_sorted = bool(attributes.get("sorted", 1))
+    program = unique_kernel(count, static_shape(slices)[1], str(x.ty.dtype), is_sorted=is_sorted)
+    kinds = [relax.TensorType((size,), "int64") for size in (count + 1, count, count)]
+    function = builder.add_func(program, "unique")
+    called = builder.emit(relax.call_tir(function, [slices], out_ty=kinds))
+    firsts, inverse, numbers = (builder.emit(relax.TupleGetItem(called, place)) for place in range(3))
+    places = _first(builder, firsts, count)
+    return relax.Tuple(
+        [builder.emit(relax.op.take(x, places, along)), places, inverse, numbers, _at(builder, firsts, count)]
+    )
 
 
 def non_maximum_suppression(builder: BlockBuilder, inputs: Inputs, attributes: Mapping[str, Any]) -> Expr:
