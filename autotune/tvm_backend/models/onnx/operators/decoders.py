@@ -20,6 +20,7 @@ from autotune.tvm_backend.types import NodeProto
 _HIDDEN = float(np.finfo(np.float32).min)  # what is added to the score of a key that is not looked at
 _UNKNOWN_INPUTS = {11: "a sink of its heads", 12: "keys in integers", 13: "values in integers"}
 _UNKNOWN_ATTRIBUTES = ("smooth_softmax", "qk_output", "kv_cache_bit_width")
+_HALF_BYTES = {TensorProto.INT4: TensorProto.INT8, TensorProto.UINT4: TensorProto.UINT8}
 
 
 def simplified_layer_normalization(node: NodeProto, nodes: Nodes) -> list[str]:
@@ -117,15 +118,21 @@ def gather_block_quantized(node: NodeProto, nodes: Nodes) -> list[str]:
     attributes = attributes_of(node)
     rank = len(nodes.shape(data))
     axes = int(attributes.get("gather_axis", 0)), int(attributes.get("quantize_axis", 1)) % rank
-    if (rank, *axes) != (2, 0, 1) or nodes.dtype(data) != TensorProto.UINT8:
-        raise ValueError("it is not of rows of a table in bytes, for which there is no rule")
-    bits = int(attributes.get("bits", 4))
+    if (rank, *axes) != (2, 0, 1) or nodes.dtype(data) not in (TensorProto.UINT8, *_HALF_BYTES):
+        raise ValueError("it is not of rows of a table of integers, for which there is no rule")
+    whole = _HALF_BYTES.get(nodes.dtype(data))  # no operator reads integers of four bits but Cast
+    bits = 8 if whole else int(attributes.get("bits", 4))  # of an element, in a byte
     block = int(attributes["block_size"])
     shape = (*nodes.shape(indices), nodes.shape(scales)[1])
-    elements = nodes.reshape(_unpacked(nodes, nodes.op("Gather", data, indices, axis=0), bits), (*shape, block))
-    middle = nodes.constant(float(2 ** (bits - 1)))
+
+    def rows(table: str) -> str:
+        read = nodes.op("Gather", nodes.cast(table, whole) if whole else table, indices, axis=0)
+        return _unpacked(nodes, read, bits)
+
+    elements = nodes.reshape(rows(data), (*shape, block))
+    middle = nodes.constant(0.0 if whole else float(2 ** (bits - 1)))
     if zeros:
-        middle = nodes.reshape(_unpacked(nodes, nodes.op("Gather", zeros, indices, axis=0), bits), (*shape, -1))
+        middle = nodes.reshape(rows(zeros), (*shape, -1))
         middle = nodes.slice(middle, len(shape), 0, 1) if bits == 8 else middle
     around = nodes.op("Sub", elements, middle)
     scale = nodes.reshape(nodes.op("Gather", scales, indices, axis=0), (*shape, 1))

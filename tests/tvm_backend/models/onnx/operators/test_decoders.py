@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -48,6 +49,12 @@ NEAR = {**TURNED, "local_window_size": 3}
 CAPPED = {**COUNTS, "softcap": 5.0, "scale": 0.3}
 BYTES = RANDOM.integers(0, 256, (9, 16)).astype(np.uint8)
 WORDS = np.array([[3, 0], [8, 3]], np.int64)
+
+
+def signed(*shape: int) -> Any:
+    return RANDOM.integers(-8, 8, shape).astype(ml_dtypes.int4)
+
+
 TABLE = {"w_data": BYTES, "words": WORDS, "w_scales": floats(9, 2)}
 ZEROS = RANDOM.integers(0, 256, (9, 1)).astype(np.uint8)
 BLOCKS = {"block_size": 16, "gather_axis": 0, "quantize_axis": 1}
@@ -87,6 +94,12 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
     ),
     "a table of four bits": ("GatherBlockQuantized", TABLE, BLOCKS),
     "a table of four bits with zero points": ("GatherBlockQuantized", {**TABLE, "w_zeros": ZEROS}, BLOCKS),
+    "a table of typed four bits": ("GatherBlockQuantized", {**TABLE, "w_data": signed(9, 32)}, BLOCKS),
+    "a table of typed four bits with zero points": (
+        "GatherBlockQuantized",
+        {**TABLE, "w_data": signed(9, 32), "w_zeros": signed(9, 2)},
+        BLOCKS,
+    ),
     "a table of bytes": ("GatherBlockQuantized", {**TABLE, "w_scales": floats(9, 1)}, {**BLOCKS, "bits": 8}),
     "a norm": ("SimplifiedLayerNormalization", {"x": floats(2, 5, 8), "w_scale": floats(8)}, {"epsilon": 1e-5}),
 }
