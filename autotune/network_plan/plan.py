@@ -45,6 +45,7 @@ class TensorFacts:
     Attributes:
         name: Of its buffer, input, view or weight.
         type: Of its elements.
+        shape: Empty for a scalar.
         layout: What its dimensions are, such as `NCHW16c`; empty where nothing has to say it.
         bytes: Its size.
         offset: Where it lies, in bytes from the start of the memory of activations, or from that of the weights.
@@ -52,7 +53,7 @@ class TensorFacts:
 
     name: str
     type: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] = ()
     layout: str = ""
     bytes: int = 0
     offset: int = 0

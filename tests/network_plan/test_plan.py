@@ -11,7 +11,8 @@ from autotune.errors import ConfigError, DiskProblem
 from autotune.network_plan.plan import Block, BlockFacts, Memory, Plan, PlanFacts, TensorFacts, differences, read, text
 
 IMAGE = TensorFacts("buffer0", "float32", (1, 2, 8, 8, 16), "NCHW16c", 8192, 64)
-FACTS = BlockFacts(kernel="fused_conv2d_relu", task="conv2d_relu", best_us=12.5, writes=(IMAGE,))
+SCALAR = TensorFacts("buffer1", "int64", bytes=8)
+FACTS = BlockFacts(kernel="fused_conv2d_relu", task="conv2d_relu", best_us=12.5, writes=(IMAGE, SCALAR))
 FIRST = Block(operators=("conv2d_1", "relu_1"), algorithm="direct", layout="NCHW16c", threads=2, facts=FACTS)
 PLAN = Plan(
     facts=PlanFacts(model='net "a".onnx', threads=2, memory=Memory(8192, 8192, 9000, 64)),

@@ -25,6 +25,7 @@ from autotune.tvm_backend.export.writing.planned_network import (
 )
 from autotune.tvm_backend.expressions import bindings_of, op_name
 from autotune.tvm_backend.graph.blocks import ALGORITHMS, LAYOUTS, OPERATORS
+from autotune.tvm_backend.graph.open_loops import without_bodies
 from autotune.tvm_backend.graph.run_order import MIN_MEMORY
 from autotune.tvm_backend.lowering import finish
 from autotune.tvm_backend.search.tasks import as_program, task_hash
@@ -73,6 +74,7 @@ def plan_of(
     Raises:
         ModelError: The model does more than call kernels on tensors of fixed sizes.
     """
+    prepared = without_bodies(prepared)
     lowered = finish(prepared, target)
     network = read_network(lowered, 0)
     memory = _memory(prepared, lowered, network)
@@ -99,6 +101,7 @@ def memory_of(prepared: IRModule, target: Target) -> Memory:
     Raises:
         ModelError: The model does more than call kernels on tensors of fixed sizes.
     """
+    prepared = without_bodies(prepared)
     check_functions(prepared)  # before the seconds that it takes to lower many
     lowered = finish(prepared, target)
     return _memory(prepared, lowered, read_network(lowered, 0))

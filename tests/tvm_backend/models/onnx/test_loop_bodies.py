@@ -125,6 +125,7 @@ def test_the_kernels_of_bodies_are_tasks_and_the_loop_is_one_kernel_of_the_netwo
     import tvm
     from tvm import relax, tirx
 
+    from autotune.tvm_backend.export.describe import plan_of
     from autotune.tvm_backend.graph.open_loops import compose_loops
     from autotune.tvm_backend.lowering import prepare
     from autotune.tvm_backend.search.tasks import extract
@@ -133,6 +134,8 @@ def test_the_kernels_of_bodies_are_tasks_and_the_loop_is_one_kernel_of_the_netwo
     prepared = prepare(read_model(path, {}).module, target)
     names = {item.name for item in extract(prepared, target).values()}
     assert any("matmul" in name for name in names)
+    blocks = plan_of(prepared, target, {}, {}, "model.onnx").blocks
+    assert sum(block.operators[0].startswith("loop_") for block in blocks) == len(LOOPS)
     composed = compose_loops(prepared)
     functions = dict(composed.functions.items())
     assert [name.name_hint for name, item in functions.items() if isinstance(item, relax.Function)] == ["main"]
