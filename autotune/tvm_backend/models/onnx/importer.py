@@ -145,7 +145,7 @@ def import_graph(proto: ModelProto, shapes: Mapping[str, list[int]], dtypes: Map
     """Import a graph.
 
     Args:
-        proto: The graph, after `with_counts` and `without_bodies`.
+        proto: The graph, after `with_counts` and `with_placeholders`.
         shapes: Of its inputs by name.
         dtypes: Of its inputs by name.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 from tvm import relax
 
@@ -53,7 +54,7 @@ class LoopBody:
                 raise ModelError(f"operator Loop {self.node!r}: {reason}; {ADVICE}")
 
 
-def without_bodies(proto: ModelProto, known: ModelProto) -> tuple[ModelProto, dict[str, LoopBody]]:
+def with_placeholders(proto: ModelProto, known: ModelProto) -> tuple[ModelProto, dict[str, LoopBody]]:
     """A graph for the importer, whose loops name their bodies and have all that these read as inputs; and the bodies.
 
     Args:
@@ -131,7 +132,7 @@ def _body(proto: ModelProto, node: NodeProto, known: _Known, read: Sequence[str]
     graph.initializer.extend(known.constants[name] for name in set(_read_from_outside(inner)) & set(known.constants))
     del graph.input[:]
     for item in specs:
-        dtype = onnx.helper.np_dtype_to_tensor_dtype(onnx.helper.np.dtype(item.dtype))
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(item.dtype))
         graph.input.append(onnx.helper.make_tensor_value_info(item.name, dtype, item.shape))
     model = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
     model.graph.CopyFrom(graph)

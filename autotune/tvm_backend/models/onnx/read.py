@@ -23,7 +23,7 @@ from autotune.tvm_backend.models.model import Model, OpenInput, constant_array, 
 from autotune.tvm_backend.models.onnx.checks import check_computes, check_inputs, check_kind, check_sizes
 from autotune.tvm_backend.models.onnx.counted import first_counted, with_counts
 from autotune.tvm_backend.models.onnx.importer import convert, import_graph
-from autotune.tvm_backend.models.onnx.loop_bodies import LoopBody, without_bodies
+from autotune.tvm_backend.models.onnx.loop_bodies import LoopBody, with_placeholders
 from autotune.tvm_backend.models.onnx.operators.inline import fold_constant_ifs
 from autotune.tvm_backend.models.onnx.operators.loops import is_open
 from autotune.tvm_backend.models.onnx.operators.lower import is_lowered, lower, lower_powers
@@ -309,7 +309,7 @@ def _import(path: Path, proto: ModelProto, inputs: tuple[InputSpec, ...]) -> IRM
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph, bodies = without_bodies(with_counts(proto), proto)
+            graph, bodies = with_placeholders(with_counts(proto), proto)
             module = drop_empty_parts(import_graph(graph, shapes, dtypes))
     except OperatorRefused as error:
         raise error.in_file(path) from error.__cause__
