@@ -14,6 +14,14 @@ from onnx import TensorProto, helper, numpy_helper
 Rng = np.random.Generator
 _NODE = helper.make_node
 _NUMBERS = (0, -1, 1, 2, 3, 7, 255, 2**31 - 1, -(2**31), 2**40, 2**62, 2**63 - 1)
+_LOOP = """<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y, float[n,4] rows)
+    <int64 nine = {9}, bool true = {1}, float half = {0.5}, int64[1] first = {0}> {
+        y, rows = Loop(nine, true, x) <body = b (int64 i, bool c, float[2,4] h)
+            => (bool go, float[2,4] h2, float[4] row) {
+            h2 = Mul(h, half) row = ReduceSum<keepdims = 0>(h2, first) s = ReduceMax<keepdims = 0>(h2)
+            go = Greater(s, half) }> }"""
+_UNIQUE = """<ir_version: 8, opset_import: ["" : 17]> g (float[6,3] x) => (float[n,3] y, int64[6] group)
+    { r = Round(x) y, first, group = Unique<axis = 0>(r) }"""
 _OPERATORS = (
     "Add", "Concat", "Conv", "Cast", "Gather", "Gemm", "If", "Loop", "MatMul", "MaxPool", "Pad", "Reshape", "Resize",
     "Slice", "Softmax", "Split", "Transpose", "Where", "Frobnicate", "", "\x1b[2J", "../../etc/passwd",
@@ -41,7 +49,7 @@ def _branch(name: str, operator: str) -> Any:
 
 
 def seeds() -> list[Any]:
-    """Small sound models: convolutions, matrices, shapes, a reduction, an indexed lookup, a branch."""
+    """Small sound models: convolutions, matrices, shapes, a reduction, a lookup, a branch, and what the data decide."""
     convolution = [
         _NODE("Conv", ["x", "w", "b"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
         _NODE("BatchNormalization", ["c", "b", "b", "b", "v"], ["n"]),
@@ -67,6 +75,7 @@ def seeds() -> list[Any]:
         _model(reduced, (2, 8)),
         _model(lookup, (2, 3), [_weights("w", 5, 4)]),
         _model([branch], (1, 4), [truth]),
+        *map(onnx.parser.parse_model, (_LOOP, _UNIQUE)),
     ]
 
 

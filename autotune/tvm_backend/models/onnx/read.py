@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import load_external_data_for_model
 
-from autotune.errors import ModelError, OperatorRefused, Refusal, first_line
+from autotune.errors import AutotuneError, ModelError, OperatorRefused, Refusal, first_line
 from autotune.options import Constant, InputSpec
 from autotune.storage.formats import OpenBatch
 from autotune.tvm_backend.graph.constants import drop_empty_parts
@@ -62,12 +62,13 @@ def read_model(
         ModelError: The file cannot be read, is not ONNX, is empty, has an unknown dimension or an operator
             that the importer does not support; one line that says which.
     """
-    proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
-    check_kind(path, proto)
-    check_inputs(path, proto, overrides)
-    inputs = resolve_inputs(path, proto, overrides, dims)
-    check_sizes(path, proto, inputs)
-    batches = open_batches(_open_inputs(path, proto), overrides, dims or {})
+    with _readable(path):
+        proto = freeze(path, parse_file(path) if proto is None else proto, values or {})
+        check_kind(path, proto)
+        check_inputs(path, proto, overrides)
+        inputs = resolve_inputs(path, proto, overrides, dims)
+        check_sizes(path, proto, inputs)
+        batches = open_batches(_open_inputs(path, proto), overrides, dims or {})
     try:
         return _imported(path, proto, inputs, batches, frozen=bool(values), gpu=gpu)
     except ModelError as error:
@@ -87,8 +88,8 @@ def _imported(
 ) -> Model:
     """Import a graph as it is, or rewritten. `frozen` says that some of its inputs are constants."""
     outputs = tuple(output.name for output in proto.graph.output)
-    graph = widen(proto) if has_halves(proto) and not gpu else proto
     with _about(path):
+        graph = widen(proto) if has_halves(proto) and not gpu else proto
         graph = graph if is_large(graph) else lower_powers(graph)
     if not frozen and not is_unfinished(graph) and is_lowered(graph, unroll=gpu):
         with contextlib.suppress(ModelError):
@@ -128,6 +129,17 @@ def _about(path: Path) -> Iterator[None]:
     except Exception as error:
         said = str(error) if isinstance(error, ModelError) else _stumbled(error)
         raise ModelError(f"cannot import {path}: {said}") from error
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Map what the checks of a graph raise at names that are no text, types that there are not, and the like."""
+    try:
+        yield
+    except AutotuneError:
+        raise
+    except Exception as error:
+        raise ModelError(f"cannot import {path}: {_stumbled(error)}") from error
 
 
 def _stumbled(error: Exception) -> str:

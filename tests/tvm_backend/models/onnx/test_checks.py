@@ -148,3 +148,27 @@ def test_a_file_that_onnx_runtime_cannot_run_is_refused_for_that(target: Any, tm
         ModelError, match=r"m.onnx: ONNX Runtime cannot run .* \(x=1x2x5\): .*; give others with --input"
     ):
         read_model(saved(proto, tmp_path), given)
+
+
+def _cut_short(proto: Any) -> bytes:
+    proto.graph.initializer[0].raw_data = proto.graph.initializer[0].raw_data[:3]
+    return bytes(proto.SerializeToString())
+
+
+def _of_no_type(proto: Any) -> bytes:
+    proto.graph.initializer[0].data_type = 29
+    return bytes(proto.SerializeToString())
+
+
+def _of_no_text(proto: Any) -> bytes:
+    return bytes(proto.SerializeToString().replace(b"Add", b"\xffdd"))
+
+
+@pytest.mark.parametrize("damage", [_cut_short, _of_no_type, _of_no_text])
+def test_a_damaged_graph_is_one_line_that_names_the_file(damage: Any, tmp_path: Path) -> None:
+    add = helper.make_node("Add", ["x", "half"], ["y"])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(damage(graph([add], [("x", [2])], half=np.float16(0.5))))
+    with pytest.raises(ModelError, match=r"m\.onnx") as caught:
+        read_model(path, {})
+    assert len(str(caught.value).splitlines()) == 1
