@@ -28,7 +28,7 @@ from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
 Array = npt.NDArray[Any]
 
 # What exporters write where a shape is open; constant, or dead, once it is not.
-_COMPUTED = frozenset({"Compress", "If", "NonMaxSuppression", "NonZero", "Shape", "Size"})
+_COMPUTED = frozenset({"Compress", "If", "NonMaxSuppression", "NonZero", "Shape", "Size", "Unique"})
 _OF_SHAPES = frozenset({"Shape", "Size"})
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
