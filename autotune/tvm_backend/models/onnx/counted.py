@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from autotune.errors import OperatorRefused, Refusal
@@ -26,12 +24,14 @@ from autotune.tvm_backend.models.onnx.row_rules import (
     Sizes,
     axis_of_results,
     first_rows,
+    is_top_of_rows,
     sizes_of_result,
+    smaller_size,
     source_of_results,
 )
-from autotune.tvm_backend.models.onnx.shape_inference import inferred_tensors, is_large_weight, without_values
+from autotune.tvm_backend.models.onnx.shape_inference import inferred_tensors, small_constants, without_values
 from autotune.tvm_backend.models.onnx.simplify import graphs
-from autotune.tvm_backend.types import GraphProto, ModelProto, NodeProto
+from autotune.tvm_backend.types import ModelProto, NodeProto
 
 COUNTED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 _LONG = onnx.TensorProto.INT64
@@ -115,7 +115,7 @@ class _Followed:
     def __init__(self, proto: ModelProto) -> None:
         self._graph = proto.graph
         self._opset = opset_of(proto)
-        constants = dict(_constants(proto.graph))
+        constants = dict(small_constants(proto.graph))
         rows: dict[str, Rows] = {}
         sizes: dict[str, Sizes] = {}
         self._of_shapes: dict[str, Sizes] = {}
@@ -127,7 +127,10 @@ class _Followed:
         for node in proto.graph.node:
             if not any(name in rows or name in sizes for name in _read(node)):
                 continue
-            if (of_result := sizes_of_result(node, self._tensors)) is not None:
+            if (smaller := smaller_size(node, self._tensors)) is not None:
+                self._firsts[node.output[0]] = smaller
+            of_result = sizes_of_result(node, self._tensors) if smaller is None else (node.output[0],)
+            if of_result is not None:
                 self._of_shapes[node.output[0]] = of_result
                 stale = True
                 if any(isinstance(size, str) for size in of_result):
@@ -178,6 +181,8 @@ class _Followed:
     def for_importer(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield what takes the place of an operator."""
         tensors = self._tensors
+        if node.output[0] in self._firsts:
+            yield from self._smaller(node.output[0])
         if node.output[0] in self._of_shapes:
             yield from self._sizes(node.output[0])
             return
@@ -189,12 +194,32 @@ class _Followed:
             node.input[-1] = f"{node.output[0]}.largest"
         if node.op_type in ("Gather", "GatherND") and node.input[1] in tensors.rows:
             yield from self._within(node)
+        if is_top_of_rows(node, tensors):
+            yield from self._masked(node)
         yield node
-        if node.output[0] in self._firsts:
-            source, most = self._firsts[node.output[0]]
-            count = self._count(node.output[0])
-            yield self._constant(f"{count}.most", [most], ())
-            yield onnx.helper.make_node("Min", [self._count(source), f"{count}.most"], [count], count)
+
+    def _smaller(self, name: str) -> Iterator[NodeProto]:
+        """Yield what computes the count of what leaves the first rows of an operator."""
+        source, most = self._firsts[name]
+        count = self._count(name)
+        yield self._constant(f"{count}.most", [most], ())
+        yield onnx.helper.make_node("Min", [self._count(source), f"{count}.most"], [count], count)
+
+    def _masked(self, node: NodeProto) -> Iterator[NodeProto]:
+        """Yield operators that make rows which are not there the last of all, and let a TopK read their result."""
+        x = node.input[0]
+        rows = self._tensors.rows[x]
+        shape = self._tensors.shapes[x]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(self._tensors.types[x])
+        ends = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        last = np.array(ends[not attributes_of(node).get("largest", 1)], dtype)
+        place, there, end, masked = (f"{node.output[0]}.{part}" for part in ("place", "there", "end", "masked"))
+        column = [size if axis == rows.axis else 1 for axis, size in enumerate(shape)]
+        yield self._constant(place, range(shape[rows.axis]), column)
+        yield onnx.helper.make_node("Less", [place, self._count(rows.source)], [there], there)
+        yield onnx.helper.make_node("Constant", [], [end], end, value=onnx.numpy_helper.from_array(last))
+        yield onnx.helper.make_node("Where", [there, x, end], [masked], masked)
+        node.input[0] = masked
 
     def _count(self, source: str) -> str:
         """Return the name of the count of the rows that an operator finds."""
@@ -226,7 +251,11 @@ class _Followed:
 
     def _most(self, size: int | str) -> int:
         """Return how many rows an operator finds at most; a number as it is."""
-        return size if isinstance(size, int) else self._tensors.shapes[size][self._tensors.rows[size].axis]
+        if isinstance(size, int):
+            return size
+        if size not in self._tensors.rows:  # a Min
+            return min(self._firsts[size][1], self._most(self._firsts[size][0]))
+        return self._tensors.shapes[size][self._tensors.rows[size].axis]
 
     def _within(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield operators that keep indices within a tensor, and let an operator read their result."""
@@ -345,17 +374,6 @@ def _results(node: NodeProto, tensors: KnownTensors, proto: ModelProto) -> Itera
     yield _Result(node.output[0], axis, largest, tensors.types[node.input[0]] if kept else _LONG)
     others = zip(node.output[1:], (0, None, 0), strict=False)
     yield from (_Result(name, of_rows, (largest[axis],)) for name, of_rows in others if name)
-
-
-def _constants(graph: GraphProto) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Yield the constants that are no large weights, by name."""
-    for item in graph.initializer:
-        if not is_large_weight(item):
-            yield item.name, onnx.numpy_helper.to_array(item)
-    for node in graph.node:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                yield node.output[0], onnx.numpy_helper.to_array(attribute.t)
 
 
 def _read(node: NodeProto) -> Iterator[str]:

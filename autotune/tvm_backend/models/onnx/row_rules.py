@@ -104,8 +104,12 @@ def axis_of_results(node: NodeProto, tensors: KnownTensors) -> int:
 
 
 def source_of_results(node: NodeProto, tensors: KnownTensors) -> str:
-    """Return the operator whose rows an operator reads, or their number, by its result."""
-    for name in node.input:
+    """Return the operator whose rows an operator reads, or their number, by its result.
+
+    It is that of the number, or of the places, where it takes so many of other rows.
+    """
+    takes = node.op_type == "TopK" or (node.op_type == "Gather" and _takes_rows(node, tensors))
+    for name in reversed(node.input) if takes else node.input:
         sizes = [size for size in tensors.sizes.get(name, ()) if isinstance(size, str)]
         if name in tensors.rows or sizes:
             return tensors.rows[name].source if name in tensors.rows else sizes[0]
@@ -137,6 +141,19 @@ def sizes_of_result(node: NodeProto, tensors: KnownTensors) -> Sizes | None:
         start, end, _, step = (vector[0] if vector else 1 for vector in (*constants, None, None)[:4])
         return first[start:end:step]
     return None
+
+
+def smaller_size(node: NodeProto, tensors: KnownTensors) -> tuple[str, int] | None:
+    """Return the operator whose number of rows a Min reads, by its result, and the number that it may not exceed.
+
+    None for any other operator.
+    """
+    counts = [tensors.sizes[name] for name in node.input if name in tensors.sizes]
+    limits = [tensors.integers_of(name) for name in node.input if name not in tensors.sizes]
+    if node.op_type != "Min" or [len(item or ()) for item in (*counts, *limits)] != [1, 1]:
+        return None
+    (count,) = counts[0]
+    return (count, (limits[0] or ())[0]) if isinstance(count, str) else None
 
 
 def _expand(node: NodeProto, tensors: KnownTensors) -> int:
@@ -230,12 +247,33 @@ def _transpose(node: NodeProto, tensors: KnownTensors) -> int:
 def _gather(node: NodeProto, tensors: KnownTensors) -> int:
     data, indices = node.input
     along = int(attributes_of(node).get("axis", 0)) % len(tensors.shapes[data])
-    if data not in tensors.rows:
+    if data not in tensors.rows or _takes_rows(node, tensors):
         return along + tensors.rows[indices].axis
     axis = tensors.only_first(node)
     if axis == along:
         raise ValueError("it takes single rows")
     return axis if axis < along else axis - 1 + len(tensors.shapes[indices])
+
+
+def _takes_rows(node: NodeProto, tensors: KnownTensors) -> bool:
+    """Return whether a Gather takes rows of a tensor at places of which there are as many as the data say."""
+    data, indices = node.input
+    along = int(attributes_of(node).get("axis", 0)) % len(tensors.shapes[data])
+    return indices in tensors.rows and data in tensors.rows and tensors.rows[data].axis == along
+
+
+def is_top_of_rows(node: NodeProto, tensors: KnownTensors) -> bool:
+    """Return whether an operator is a TopK among rows."""
+    if node.op_type != "TopK" or node.input[0] not in tensors.rows:
+        return False
+    rank = len(tensors.shapes[node.input[0]])
+    return tensors.rows[node.input[0]].axis == int(attributes_of(node).get("axis", -1)) % rank
+
+
+def _top_k(node: NodeProto, tensors: KnownTensors) -> int:
+    if node.input[1] in tensors.sizes and not is_top_of_rows(node, tensors):
+        raise ValueError("it takes as many as there are rows")
+    return tensors.only_first(node)
 
 
 def _gather_nd(node: NodeProto, tensors: KnownTensors) -> int:
@@ -254,6 +292,8 @@ def first_rows(node: NodeProto, tensors: KnownTensors) -> int | None:
         ValueError: It takes others than the first ones.
     """
     axis = tensors.rows[node.input[0]].axis if node.input[0] in tensors.rows else 0
+    if is_top_of_rows(node, tensors) and (most := tensors.integers_of(node.input[1])):
+        return most[0]
     if node.op_type != "Slice":
         return None
     rank = len(tensors.shapes[node.input[0]])
@@ -315,10 +355,12 @@ _RULES: Mapping[str, Callable[[NodeProto, KnownTensors], int]] = {
     "GatherND": _gather_nd,
     "MatMul": _product,
     "Slice": lambda node, tensors: tensors.only_first(node),
+    "TopK": _top_k,
     "Transpose": _transpose,
 }
 _SHAPED: Mapping[str, Callable[[NodeProto, KnownTensors], int]] = {
     "ConstantOfShape": _of_shape,
     "Expand": _expand,
     "Reshape": _reshape_to,
+    "TopK": _top_k,
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
+import numpy.typing as npt
 import onnx
 
 from autotune.tvm_backend.types import GraphProto, ModelProto, TensorProto
@@ -52,6 +55,17 @@ def is_large_weight(weight: TensorProto) -> bool:
     """Whether a weight has more elements than what decides about shapes."""
     elements: int = math.prod(weight.dims)
     return elements > _LARGE
+
+
+def small_constants(graph: GraphProto) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The constants that are no large weights, by name."""
+    for item in graph.initializer:
+        if not is_large_weight(item):
+            yield item.name, onnx.numpy_helper.to_array(item)
+    for node in graph.node:
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "value":
+                yield node.output[0], onnx.numpy_helper.to_array(attribute.t)
 
 
 def _light(weight: TensorProto) -> TensorProto:

@@ -24,8 +24,8 @@ FOUND = """
 """
 CONSTANTS = """
     float half = {0.5}, int64[1] most = {3}, float overlap = {0.4}, float least = {0.3}, int64 i0 = {0}, int64 i1 = {1},
-    int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] five = {5}, int64[1] flat = {-1},
-    int64[1] end = {9223372036854775807},
+    int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] five = {5}, int64[1] six = {6},
+    int64[1] end = {9223372036854775807}, int64[1] flat = {-1},
         int64[2] pair = {-1, 1}, int64[2] both = {0, 2}, int64[2] six_four = {6, 4},
     float[3,2] matrix = {1, 2, 3, 4, 5, 6},
 """
@@ -72,11 +72,14 @@ RIGHT = {
     "unique": "near = Gather<axis = 1>(x, both) coarse = Round(near)"
     " w, w_first, w_group, w_sizes = Unique<axis = 0>(coarse) "
     " levels = Cast<to = 1>(above) flags, , flag_group = Unique<sorted = 0>(levels)",
+    "best": "scored = GatherND(x, rows) rows_size = Shape(scored) enough = Min(rows_size, six)"
+    " best, best_place = TopK(scored, enough) best_rows = Gather(rows, best_place)",
     "compressed": "some = Gather<axis = 1>(above, i0)  s = Compress<axis = 0>(x, some)",
 }
 OUTPUTS = (
     "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "n", "o", "p", "q", "ones", "r", "s", "number_of",
-    "pair_of", "t", "u", "v", "w", "w_first", "w_group", "w_sizes", "flags", "flag_group",
+    "pair_of", "t", "u", "v", "w", "w_first", "w_group", "w_sizes", "flags", "flag_group", "best",
+    "best_place", "best_rows",
 )  # fmt: skip
 
 
@@ -102,6 +105,7 @@ def test_rows_that_are_treated_one_by_one_are_those_of_onnx_runtime(path: Path) 
         "t_count": 5,
         "w_count": 4,
         "flags_count": 24,
+        "best_count": 6,
     }
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
     machine = relax.VirtualMachine(compile_untuned(imported.module, target), tvm.cpu())
@@ -127,7 +131,6 @@ def test_rows_that_are_treated_one_by_one_are_those_of_onnx_runtime(path: Path) 
         ("CumSum", "y = CumSum(rows, i0)"),
         ("Div", "y = Div(six_four, rows)"),  # which are 0 beyond the count
         ("Gather", "y = Gather(rows, i0)"),
-        ("Gather", "d = Gather<axis = 1>(kept, i1) y = Gather(d, d)"),
         ("Gather", "size = Shape(rows) y = Gather(six_four, size)"),
         ("Gather", "size = Shape(rows) y = Gather(size, size)"),
         ("GatherND", "y = GatherND(rows, rows)"),
@@ -151,7 +154,10 @@ def test_rows_that_are_treated_one_by_one_are_those_of_onnx_runtime(path: Path) 
         ("Slice", "y = Slice(rows, two, end, zero)"),
         ("Softmax", "far = Cast<to = 1>(rows) y = Softmax<axis = 0>(far)"),
         ("Squeeze", "y = Squeeze(kept)"),
-        ("TopK", "far = Cast<to = 1>(places) y, z = TopK(far, two)"),
+        (
+            "TopK",
+            "far = Cast<to = 1>(rows) size = Shape(rows) n = Slice(size, zero, one) y, z = TopK<axis = 1>(far, n)",
+        ),
     ],
 )
 def test_what_may_mix_rows_is_refused(operator: str, tail: str) -> None:
