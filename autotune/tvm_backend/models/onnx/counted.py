@@ -28,9 +28,10 @@ from autotune.tvm_backend.models.onnx.row_rules import (
     sizes_of_result,
     smaller_size,
     source_of_results,
+    takes_rows,
 )
 from autotune.tvm_backend.models.onnx.shape_inference import inferred_tensors, small_constants, without_values
-from autotune.tvm_backend.models.onnx.simplify import graphs
+from autotune.tvm_backend.models.onnx.simplify import names_read
 from autotune.tvm_backend.types import ModelProto, NodeProto
 
 COUNTED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
@@ -125,7 +126,7 @@ class _Followed:
         self._tensors = KnownTensors(self._opset, *inferred_tensors(largest), constants, rows, sizes)
         stale = False
         for node in proto.graph.node:
-            if not any(name in rows or name in sizes for name in _read(node)):
+            if not any(name in rows or name in sizes for name in names_read(node)):
                 continue
             if (smaller := smaller_size(node, self._tensors)) is not None:
                 self._firsts[node.output[0]] = smaller
@@ -192,7 +193,9 @@ class _Followed:
         if node.input and node.input[-1] in tensors.sizes:
             yield self._constant(f"{node.output[0]}.largest", map(self._most, tensors.sizes[node.input[-1]]))
             node.input[-1] = f"{node.output[0]}.largest"
-        if node.op_type in ("Gather", "GatherND") and node.input[1] in tensors.rows:
+        if takes_rows(node, tensors):
+            yield from self._from_first(node)
+        elif node.op_type in ("Gather", "GatherND") and node.input[1] in tensors.rows:
             yield from self._within(node)
         if is_top_of_rows(node, tensors):
             yield from self._masked(node)
@@ -257,6 +260,16 @@ class _Followed:
             return min(self._firsts[size][1], self._most(self._firsts[size][0]))
         return self._tensors.shapes[size][self._tensors.rows[size].axis]
 
+    def _from_first(self, node: NodeProto) -> Iterator[NodeProto]:
+        """Yield operators that make places of rows, which may be counted from the last one, places from the first."""
+        count = self._count(self._tensors.rows[node.input[0]].source)
+        one, most, given, places = (f"{node.output[0]}.{part}" for part in ("one", "most", "given", "places"))
+        yield self._constant(one, [1], ())
+        yield onnx.helper.make_node("Max", [count, one], [most], most)
+        yield onnx.helper.make_node("Cast", [node.input[1]], [given], given, to=_LONG)
+        yield onnx.helper.make_node("Mod", [given, most], [places], places)
+        node.input[1] = places
+
     def _within(self, node: NodeProto) -> Iterator[NodeProto]:
         """Yield operators that keep indices within a tensor, and let an operator read their result."""
         data, indices = node.input
@@ -299,7 +312,7 @@ class _Followed:
     def _followed(self, node: NodeProto) -> Rows:
         """Return the rows of the results of an operator that reads some."""
         tensors = self._tensors
-        name = next(name for name in _read(node) if name in tensors.rows or name in tensors.sizes)
+        name = next(name for name in names_read(node) if name in tensors.rows or name in tensors.sizes)
         why = f"it has {name!r} with as many rows as the data say, and may not treat them one by one"
         try:
             axis = axis_of_results(node, tensors)
@@ -374,14 +387,6 @@ def _results(node: NodeProto, tensors: KnownTensors, proto: ModelProto) -> Itera
     yield _Result(node.output[0], axis, largest, tensors.types[node.input[0]] if kept else _LONG)
     others = zip(node.output[1:], (0, None, 0), strict=False)
     yield from (_Result(name, of_rows, (largest[axis],)) for name, of_rows in others if name)
-
-
-def _read(node: NodeProto) -> Iterator[str]:
-    """Yield the names of what an operator reads, and those that graphs in it read."""
-    yield from node.input
-    for attribute in node.attribute:
-        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            yield from (name for graph in graphs(inner) for item in graph.node for name in item.input)
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

@@ -108,7 +108,7 @@ def source_of_results(node: NodeProto, tensors: KnownTensors) -> str:
 
     It is that of the number, or of the places, where it takes so many of other rows.
     """
-    takes = node.op_type == "TopK" or (node.op_type == "Gather" and _takes_rows(node, tensors))
+    takes = node.op_type == "TopK" or takes_rows(node, tensors)
     for name in reversed(node.input) if takes else node.input:
         sizes = [size for size in tensors.sizes.get(name, ()) if isinstance(size, str)]
         if name in tensors.rows or sizes:
@@ -247,7 +247,7 @@ def _transpose(node: NodeProto, tensors: KnownTensors) -> int:
 def _gather(node: NodeProto, tensors: KnownTensors) -> int:
     data, indices = node.input
     along = int(attributes_of(node).get("axis", 0)) % len(tensors.shapes[data])
-    if data not in tensors.rows or _takes_rows(node, tensors):
+    if data not in tensors.rows or takes_rows(node, tensors):
         return along + tensors.rows[indices].axis
     axis = tensors.only_first(node)
     if axis == along:
@@ -255,11 +255,12 @@ def _gather(node: NodeProto, tensors: KnownTensors) -> int:
     return axis if axis < along else axis - 1 + len(tensors.shapes[indices])
 
 
-def _takes_rows(node: NodeProto, tensors: KnownTensors) -> bool:
+def takes_rows(node: NodeProto, tensors: KnownTensors) -> bool:
     """Return whether a Gather takes rows of a tensor at places of which there are as many as the data say."""
-    data, indices = node.input
-    along = int(attributes_of(node).get("axis", 0)) % len(tensors.shapes[data])
-    return indices in tensors.rows and data in tensors.rows and tensors.rows[data].axis == along
+    if node.op_type != "Gather" or not all(name in tensors.rows for name in node.input):
+        return False
+    data = node.input[0]
+    return tensors.rows[data].axis == int(attributes_of(node).get("axis", 0)) % len(tensors.shapes[data])
 
 
 def is_top_of_rows(node: NodeProto, tensors: KnownTensors) -> bool:

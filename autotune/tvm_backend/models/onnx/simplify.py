@@ -156,6 +156,14 @@ def graphs(graph: GraphProto) -> Iterator[GraphProto]:
                 yield from graphs(inner)
 
 
+def names_read(node: NodeProto) -> Iterator[str]:
+    """The names of what an operator reads, and of what the graphs in it read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            yield from (name for graph in graphs(inner) for item in graph.node for name in item.input)
+
+
 def nodes_of(proto: ModelProto) -> Iterator[NodeProto]:
     """The operators of a model, those inside others included."""
     return (node for graph in graphs(proto.graph) for node in graph.node)

@@ -73,13 +73,14 @@ RIGHT = {
     " w, w_first, w_group, w_sizes = Unique<axis = 0>(coarse) "
     " levels = Cast<to = 1>(above) flags, , flag_group = Unique<sorted = 0>(levels)",
     "best": "scored = GatherND(x, rows) rows_size = Shape(scored) enough = Min(rows_size, six)"
-    " best, best_place = TopK(scored, enough) best_rows = Gather(rows, best_place)",
+    " best, best_place = TopK(scored, enough) best_rows = Gather(rows, best_place)"
+    " turned = Neg(best_place) from_end = Sub(turned, i1) last_rows = Gather(rows, from_end)",
     "compressed": "some = Gather<axis = 1>(above, i0)  s = Compress<axis = 0>(x, some)",
 }
 OUTPUTS = (
     "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "n", "o", "p", "q", "ones", "r", "s", "number_of",
     "pair_of", "t", "u", "v", "w", "w_first", "w_group", "w_sizes", "flags", "flag_group", "best",
-    "best_place", "best_rows",
+    "best_place", "best_rows", "last_rows",
 )  # fmt: skip
 
 
