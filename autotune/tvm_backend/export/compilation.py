@@ -41,12 +41,7 @@ from autotune.tvm_backend.search.evolutionary import EvolutionParameters, propos
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.tasks import extract_programs, task_hash
 from autotune.tvm_backend.target import tvm_target
-from autotune.tvm_backend.types import (
-    Database,
-    Executable,
-    IRModule,
-    Target,
-)
+from autotune.tvm_backend.types import Database, Executable, IRModule, Target
 from autotune.tvm_backend.vector_math import registry
 
 _DEFAULT_SEED = 1

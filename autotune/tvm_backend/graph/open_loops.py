@@ -36,7 +36,7 @@ from autotune.tvm_backend.types import (
     Stmt,
 )
 
-LOOP = "autotune_loop"  # the attribute of a placeholder
+_LOOP = "autotune_loop"  # the attribute of a program that stands for a loop
 _TIR = "relax.call_tir"
 
 Tensor = tuple[tuple[int, ...], str]  # its shape and its element type
@@ -73,20 +73,20 @@ def placeholder(loop: OpenLoop, arguments: Sequence[Tensor], results: Sequence[T
             argument(f"tensor{number}", shape, dtype)
         with body():
             T.evaluate(0)
-    return made().with_attr(LOOP, list(astuple(loop)))
+    return made().with_attr(_LOOP, list(astuple(loop)))
 
 
 def with_body_names(program: PrimFunc, names: Mapping[str, str]) -> PrimFunc:
     """Return a tensor program with the new name of its body, if it stands for a loop."""
     loop = _loop_of(program)
-    return program if loop is None else program.with_attr(LOOP, [names.get(loop.body, loop.body), *astuple(loop)[1:]])
+    return program if loop is None else program.with_attr(_LOOP, [names.get(loop.body, loop.body), *astuple(loop)[1:]])
 
 
 def _loop_of(program: PrimFunc) -> OpenLoop | None:
     attrs = program.attrs or {}
-    if not isinstance(program, tirx.PrimFunc) or LOOP not in attrs:
+    if not isinstance(program, tirx.PrimFunc) or _LOOP not in attrs:
         return None
-    name, carried, slices, has_limit, has_condition = attrs[LOOP]
+    name, carried, slices, has_limit, has_condition = attrs[_LOOP]
     return OpenLoop(str(name), int(carried), int(slices), bool(has_limit), bool(has_condition))
 
 

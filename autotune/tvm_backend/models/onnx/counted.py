@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from autotune.errors import OperatorRefused, Refusal
-from autotune.tvm_backend.models.onnx.operators.loops import is_counted, slices_at_most
+from autotune.tvm_backend.models.onnx.operators.loops import carried_by, is_counted, slices_at_most, slices_of
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, attributes_of, node_name, opset_of
 from autotune.tvm_backend.models.onnx.row_rules import (
     KnownTensors,
@@ -36,7 +36,6 @@ from autotune.tvm_backend.types import ModelProto, NodeProto
 
 COUNTED = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 _LONG = onnx.TensorProto.INT64
-_CONTROL = 2  # the inputs of a Loop before what it carries
 _RESULTS = {"Unique": 4}  # of which the last ones may be left out
 
 
@@ -70,7 +69,7 @@ def _finds_rows(node: NodeProto) -> bool:
 
 def _first_found(node: NodeProto) -> str:
     """Return the first result of an operator that has as many rows as it finds."""
-    return str(node.output[len(node.input) - _CONTROL if is_counted(node) else 0])
+    return slices_of(node)[0] if is_counted(node) else str(node.output[0])
 
 
 def counted_outputs(proto: ModelProto) -> CountedOutputs:
@@ -357,10 +356,9 @@ def _results(node: NodeProto, tensors: KnownTensors, proto: ModelProto) -> Itera
         KeyError: The shape of an input is not known.
     """
     if is_counted(node):
-        carried = zip(node.input[_CONTROL:], node.output, strict=False)
+        carried = zip(carried_by(node), node.output, strict=False)
         yield from (_Result(new, None, tensors.shapes[old], tensors.types[old]) for old, new in carried)
-        slices = node.output[len(node.input) - _CONTROL :]
-        for name, shape in zip(slices, slices_at_most(node, proto), strict=True):
+        for name, shape in zip(slices_of(node), slices_at_most(node, proto), strict=True):
             yield _Result(name, 0, shape, tensors.types[name])
         return
     shape = tensors.shapes[node.input[0]]

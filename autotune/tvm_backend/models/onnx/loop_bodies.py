@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,10 @@ from autotune.errors import ModelError
 from autotune.options import InputSpec
 from autotune.tvm_backend.expressions import static_shape
 from autotune.tvm_backend.graph.open_loops import OpenLoop, Tensor, placeholder
-from autotune.tvm_backend.models.onnx.operators.loops import is_open
+from autotune.tvm_backend.models.onnx.operators.loops import carried_by, is_open, slices_at_most, slices_of
 from autotune.tvm_backend.models.onnx.operators.nodes import ADVICE, attributes_of, node_name
 from autotune.tvm_backend.models.onnx.shape_inference import inferred_tensors
-from autotune.tvm_backend.models.onnx.simplify import graphs
+from autotune.tvm_backend.models.onnx.simplify import graphs, names_read
 from autotune.tvm_backend.types import BlockBuilder, Expr, GraphProto, ModelProto, NodeProto
 
 _CONTROL = 2  # the first inputs of a body: the number of the step, and whether the loop goes on
@@ -70,14 +70,15 @@ def with_placeholders(proto: ModelProto, known: ModelProto) -> tuple[ModelProto,
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     bodies: dict[str, LoopBody] = {}
-    for node in filter(is_open, copy.graph.node):
+    originals = filter(is_open, known.graph.node)  # which have no count among their outputs
+    for node, original in zip(filter(is_open, copy.graph.node), originals, strict=True):
         name = f"loop_{len(bodies)}"
-        read = sorted(set(_read_from_outside(_body_of(node))) - set(tensors.constants))
-        bodies[name] = _body(proto, node, tensors, read)
-        attributes = {"body": name, "carried": bodies[name].carried, **_slices(node, bodies[name], tensors)}
+        body = _body(proto, node, tensors)
+        attributes = {"body": name, "carried": body.carried, **_slices(original, known, tensors)}
         del node.attribute[:]
         node.attribute.extend(onnx.helper.make_attribute(*item) for item in attributes.items())
-        node.input.extend(read)
+        node.input.extend(item.name for item in body.inputs[_CONTROL + body.carried :])
+        bodies[name] = body
     return copy, bodies
 
 
@@ -117,19 +118,20 @@ class _Known:
         return InputSpec(inside, self.shapes[name], str(onnx.helper.tensor_dtype_to_np_dtype(self.types[name])))
 
 
-def _body(proto: ModelProto, node: NodeProto, known: _Known, read: Sequence[str]) -> LoopBody:
-    """The body of a loop of a graph, which reads these tensors of the graph beside its inputs."""
-    inner = _body_of(node)
+def _body(proto: ModelProto, node: NodeProto, known: _Known) -> LoopBody:
+    """The body of a loop of a graph. What it reads of the graph beside its inputs are inputs, or constants."""
+    inner: GraphProto = attributes_of(node)["body"]
+    outside = _read_from_outside(inner)
     step, goes_on, *carried = inner.input
     specs = [
         InputSpec(step.name, _control_shape(step), "int64"),
         InputSpec(goes_on.name, _control_shape(goes_on), "bool"),
-        *(known.spec(name, item.name, node) for name, item in zip(node.input[_CONTROL:], carried, strict=True)),
-        *(known.spec(name, name, node) for name in read),
+        *(known.spec(name, item.name, node) for name, item in zip(carried_by(node), carried, strict=True)),
+        *(known.spec(name, name, node) for name in sorted(outside - known.constants.keys())),
     ]
     graph = onnx.GraphProto()
     graph.CopyFrom(inner)
-    graph.initializer.extend(known.constants[name] for name in set(_read_from_outside(inner)) & set(known.constants))
+    graph.initializer.extend(known.constants[name] for name in sorted(outside & known.constants.keys()))
     del graph.input[:]
     for item in specs:
         dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(item.dtype))
@@ -139,33 +141,21 @@ def _body(proto: ModelProto, node: NodeProto, known: _Known, read: Sequence[str]
     return LoopBody(node_name(node), model, tuple(specs), len(carried))
 
 
-def _slices(node: NodeProto, body: LoopBody, tensors: _Known) -> dict[str, Sequence[int]]:
+def _slices(node: NodeProto, known: ModelProto, tensors: _Known) -> dict[str, Sequence[int]]:
     """The shapes of what a loop puts out in slices, each as an attribute, and the ONNX element types."""
-    names = [item.name for item in body.graph.graph.output[1 + body.carried :]]
-    if not names:
-        return {}
-    shapes, types = inferred_tensors(body.graph)
-    count = int(onnx.numpy_helper.to_array(tensors.constants[node.input[0]]).item())
-    attributes: dict[str, Sequence[int]] = {
-        f"shape_{place}": (count, *shapes[name]) for place, name in enumerate(names)
-    }
-    return {**attributes, "types": [types[name] for name in names]}
+    shapes = {f"shape_{place}": shape for place, shape in enumerate(slices_at_most(node, known))}
+    return {**shapes, "types": [tensors.types[name] for name in slices_of(node)]} if shapes else {}
 
 
 def _control_shape(item: onnx.ValueInfoProto) -> tuple[int, ...]:
     return (1,) * len(item.type.tensor_type.shape.dim)
 
 
-def _body_of(node: NodeProto) -> GraphProto:
-    body: GraphProto = attributes_of(node)["body"]
-    return body
-
-
-def _read_from_outside(body: GraphProto) -> Iterator[str]:
+def _read_from_outside(body: GraphProto) -> set[str]:
     """The names that a body and the graphs in it read, and that none of them defines."""
     inner = list(graphs(body))
     own = {item.name for graph in inner for item in (*graph.input, *graph.initializer)}
     own.update(name for graph in inner for node in graph.node for name in node.output)
-    read = [name for graph in inner for node in graph.node for name in node.input]
-    read += [item.name for graph in inner for item in graph.output]
-    yield from (name for name in read if name and name not in own)
+    read = {name for node in body.node for name in names_read(node)}
+    read.update(item.name for graph in inner for item in graph.output)
+    return read - own - {""}

@@ -97,7 +97,7 @@ def _imported(
     with _about(path):
         rewritten, refused = _rewritten(graph, inputs, unroll=gpu)
         if gpu:
-            _check_counts_nothing(rewritten)
+            _check_fixed(rewritten)
     try:
         return Model(_import(path, rewritten, inputs), inputs, outputs, rewritten, batches)
     except ModelError as error:
@@ -106,7 +106,7 @@ def _imported(
         raise ModelError(f"cannot import {path}: {refused}") from error
 
 
-def _check_counts_nothing(proto: ModelProto) -> None:
+def _check_fixed(proto: ModelProto) -> None:
     """Refuse a graph for a GPU that has as many rows or steps as the data say: the kernels for that are for CPUs."""
     node = first_counted(proto) or next(filter(is_open, proto.graph.node), None)
     if node is not None:

@@ -63,18 +63,31 @@ def is_counted(node: NodeProto) -> bool:
     return node.op_type == "Loop" and str(node.doc_string) == _COUNTED
 
 
+def carried_by(node: NodeProto) -> list[str]:
+    """What a Loop carries from step to step, as it is given; its first outputs are that after the last step."""
+    return list(node.input[_CONTROL:])
+
+
+def slices_of(node: NodeProto) -> list[str]:
+    """The outputs of a Loop that stays which have a slice of each step."""
+    return list(node.output[len(carried_by(node)) :])
+
+
 def slices_at_most(node: NodeProto, proto: ModelProto) -> list[tuple[int, ...]]:
     """The shapes of what a Loop that stays puts out in slices, with as many as it has steps at most."""
+    if not (names := slices_of(node)):
+        return []
     constants = {item.name: item for item in proto.graph.initializer}
     count = int(onnx.numpy_helper.to_array(constants[node.input[0]]).item())
     inferred = {item.name: item for item in infer_shapes(proto).value_info}
-    shapes = [inferred[name].type.tensor_type.shape.dim[1:] for name in node.output[len(node.input) - _CONTROL :]]
+    shapes = [inferred[name].type.tensor_type.shape.dim[1:] for name in names]
     return [(count, *(dim.dim_value for dim in shape)) for shape in shapes]
 
 
 def _open(node: NodeProto, nodes: Nodes) -> list[str]:
     """Write a Loop as it is, but with what inference and the importer have to know of its outputs."""
-    most, condition, *carried = node.input
+    most, condition = node.input[:_CONTROL]
+    carried = carried_by(node)
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     (body,) = (item.g for item in copy.attribute if item.name == "body")
@@ -105,13 +118,15 @@ def _shapes_of_slices(body: GraphProto, carried: int, nodes: Nodes) -> list[tupl
     Raises:
         UnknownValue: One is not known.
     """
+    names = [item.name for item in body.output[1 + carried :]]
+    if not names:
+        return []
     given = [item.name for item in (*body.input, *body.initializer)]
     outer = [(name, item) for name, item in nodes.values.items() if name not in given and item.dtype]
     inputs = [onnx.helper.make_tensor_value_info(name, item.dtype, item.shape) for name, item in outer]
     model = onnx.helper.make_model(body, opset_imports=[onnx.helper.make_opsetid("", nodes.opset)])
     model.graph.input.extend(inputs)
     shapes, _ = inferred_tensors(model)
-    names = [item.name for item in body.output[1 + carried :]]
     if unknown := [name for name in names if name not in shapes]:
         raise UnknownValue(f"the shape of {unknown[0]!r}, which each step puts out, is not known")
     return [shapes[name] for name in names]
