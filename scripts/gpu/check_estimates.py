@@ -8,7 +8,8 @@ schedule as a trace of TVM, the microseconds of a run, and the registers and the
 Needs no GPU. Three numbers for each kind of kernel: `of a task` is Spearman's correlation of the ranks among the trials
 of a task, averaged over the tasks; `best` how many times the shortest time the trial takes that is estimated to be
 fastest, and `chance` what a trial at random takes, both as geometric means; `of all` is the correlation of all
-trials, whatever their task. A task needs four trials that differ.
+trials, whatever their task. A task needs four trials that differ. The costs were fitted to these trials:
+`fit_estimates.py` says how well the estimates do on networks that they were not fitted to.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import lzma
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import geometric_mean, mean
@@ -39,27 +41,43 @@ LEAST = 4
 DIFFERENT = 1.1  # the longest time divided by the shortest
 
 
-@dataclass(frozen=True)
-class Estimated:
-    """A trial: its task, what it took, and what it is estimated to take, in microseconds up to one factor."""
+TENSOR_CORES = "on tensor cores"
+NESTS = "others"
+Costs = Any  # `NestCosts` or `TensorCosts`
 
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial: its network and precision, the microseconds that it took, and what is estimated for some costs, [n].
+
+    Estimates are in microseconds up to one factor.
+    """
+
+    network: tuple[str, str]
     task: str
     kind: str
     us: float
-    estimate: float
+    estimate: Callable[[Sequence[Costs]], Any]
 
 
 def main() -> None:
     load_for_tuning("cuda", ())
-    kinds = defaultdict(list)
-    for trial in estimated():
-        kinds[trial.kind].append(trial)
     print("| kernels | trials | tasks | of a task | best | chance | of all |\n|---|---:|---:|---:|---:|---:|---:|")
-    for kind, trials in sorted(kinds.items()):
-        print(f"| {kind} | {len(trials)} | {row(trials)} |")
+    for kind, (trials, costs) in by_kind().items():
+        print(f"| {kind} | {len(trials)} | {row(trials, costs)} |")
 
 
-def estimated() -> Iterator[Estimated]:
+def by_kind() -> dict[str, tuple[list[Trial], Costs]]:
+    """Return the trials of each kind of kernel, and what such kernels cost."""
+    from autotune.tvm_backend.search.occupancy import NEST_COSTS
+    from autotune.tvm_backend.search.tensor_cores import TENSOR_COSTS
+
+    trials = list(estimated())
+    costs = {TENSOR_CORES: TENSOR_COSTS, NESTS: NEST_COSTS}
+    return {kind: ([trial for trial in trials if trial.kind == kind], costs[kind]) for kind in costs}
+
+
+def estimated() -> Iterator[Trial]:
     """Yield the trials of the file for which there is an estimate."""
     trials = [json.loads(line) for line in lzma.decompress(TRIALS.read_bytes()).splitlines()]
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +85,7 @@ def estimated() -> Iterator[Estimated]:
             yield from _of_network(models.write(network, Path(folder)), precision, list(group))
 
 
-def _of_network(path: Path, precision: Any, trials: Sequence[dict[str, Any]]) -> Iterator[Estimated]:
+def _of_network(path: Path, precision: Any, trials: Sequence[dict[str, Any]]) -> Iterator[Trial]:
     from autotune.tvm_backend.search.tasks import extract_tasks
     from autotune.tvm_backend.target import resolve_target, tvm_target
 
@@ -75,12 +93,12 @@ def _of_network(path: Path, precision: Any, trials: Sequence[dict[str, Any]]) ->
     tasks = {task.spec.hash: task for task in extract_tasks(forecast.prepared(path, target, precision), target)}
     for hash, group in groupby(trials, lambda item: item["task"]):
         if hash in tasks:
-            yield from _of_task(tasks[hash], target, list(group))
+            yield from _of_task((path.stem, str(precision)), tasks[hash], target, list(group))
         else:
             print(f"{path.stem} in {precision} has no task {hash} any more", file=sys.stderr)
 
 
-def _of_task(task: Any, target: Any, trials: Sequence[dict[str, Any]]) -> Iterator[Estimated]:
+def _of_task(network: tuple[str, str], task: Any, target: Any, trials: Sequence[dict[str, Any]]) -> Iterator[Trial]:
     from autotune.tvm_backend.search.design_space import before_postprocessing, sampled
     from autotune.tvm_backend.search.nest import NestFeatures
     from autotune.tvm_backend.search.scores import judge_of
@@ -88,32 +106,57 @@ def _of_task(task: Any, target: Any, trials: Sequence[dict[str, Any]]) -> Iterat
     nests = NestFeatures(task.program, target)
     for trial in trials:
         instructions = before_postprocessing(trial["trace"])
-        judge = judge_of(nests, instructions)
-        if judge is not None:
-            (speed,) = judge([np.array([item], dtype=np.float64) for item in sampled(trial["trace"])])
-            kind = "on tensor cores" if "auto_tensorize" in str(instructions) else "others"
-            yield Estimated(task.spec.hash, kind, trial["us"], task.spec.gflop / max(speed, 1e-12))
+        if judge_of(nests, instructions) is not None:
+            kind = TENSOR_CORES if "auto_tensorize" in str(instructions) else NESTS
+            decisions = [np.array(item, dtype=np.float64) for item in sampled(trial["trace"])]
+            estimate = partial(_estimate, nests, instructions, decisions, task.spec.gflop)
+            yield Trial(network, task.spec.hash, kind, trial["us"], estimate)
 
 
-def row(trials: Sequence[Estimated]) -> str:
-    tasks = [list(group) for _, group in groupby(trials, lambda item: item.task)]
-    large = [task for task in tasks if len(task) >= LEAST and _longest(task) > DIFFERENT * _shortest(task)]
-    ranks = mean(_correlation(task) for task in large)
-    best = geometric_mean(min(task, key=lambda item: item.estimate).us / _shortest(task) for task in large)
-    chance = geometric_mean(geometric_mean(item.us for item in task) / _shortest(task) for task in large)
-    return f"{len(large)} | {ranks:.2f} | {best:.2f} | {chance:.2f} | {_correlation(trials):.2f}"
+def _estimate(nests: Any, instructions: Any, decisions: Sequence[Any], gflop: float, costs: Sequence[Costs]) -> Any:
+    """Judge a trial as many times as there are costs, all at once."""
+    from autotune.tvm_backend.search.occupancy import NestCosts
+    from autotune.tvm_backend.search.scores import GpuCosts, judge_of
+
+    kind = type(costs[0])
+    all_costs = kind(**{item.name: np.array([getattr(one, item.name) for one in costs]) for item in fields(kind)})
+    judge = judge_of(nests, instructions, GpuCosts(**{"nests" if kind is NestCosts else "tensor_cores": all_costs}))
+    assert judge is not None, "the caller knows that there is one"
+    return gflop / np.maximum(judge([np.repeat(item[None], len(costs), axis=0) for item in decisions]), 1e-12)
 
 
-def _shortest(trials: Sequence[Estimated]) -> float:
-    return min(item.us for item in trials)
+def row(trials: Sequence[Trial], costs: Costs) -> str:
+    estimates = {id(trial): float(trial.estimate([costs])[0]) for trial in trials}
+    ranked = [(trial.us, estimates[id(trial)]) for trial in trials]
+    tasks = [[(trial.us, estimates[id(trial)]) for trial in task] for task in tasks_of(trials)]
+    ranks = mean(map(_correlation, tasks))
+    best = geometric_mean(first_pick(task) for task in tasks)
+    chance = geometric_mean(geometric_mean(us for us, _ in task) / min(task)[0] for task in tasks)
+    return f"{len(tasks)} | {ranks:.2f} | {best:.2f} | {chance:.2f} | {_correlation(ranked):.2f}"
 
 
-def _longest(trials: Sequence[Estimated]) -> float:
-    return max(item.us for item in trials)
+def tasks_of(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Return the trials of each task that has enough of them, and whose times differ."""
+    tasks = defaultdict(list)
+    for trial in trials:
+        tasks[trial.task].append(trial)
+    return [task for task in tasks.values() if len(task) >= LEAST and _differ([trial.us for trial in task])]
 
 
-def _correlation(trials: Sequence[Estimated]) -> float:
-    value = spearmanr([item.us for item in trials], [item.estimate for item in trials]).statistic
+def _differ(times: Sequence[float]) -> bool:
+    return max(times) > DIFFERENT * min(times)
+
+
+def first_pick(ranked: Sequence[tuple[float, float]]) -> float:
+    """Return how many times the shortest time it takes what is estimated to be fastest, of times and estimates."""
+    return min(ranked, key=lambda item: item[1])[0] / min(ranked)[0]
+
+
+def _correlation(ranked: Sequence[tuple[float, float]]) -> float:
+    times, estimates = zip(*ranked, strict=True)
+    if len(set(estimates)) == 1:
+        return 0.0
+    value = spearmanr(times, estimates).statistic
     return 0.0 if np.isnan(value) else float(value)
 
 

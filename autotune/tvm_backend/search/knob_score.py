@@ -30,7 +30,7 @@ _PARAMETERS = {
 _TREES = 100
 # With fewer trials than this, the trees rank worse than chance.
 _MIN_TRIALS = 8
-_MIN_THROUGHPUT = 2.0**-20  # of a throughput
+_MIN_THROUGHPUT = 2.0**-20  # of the best
 
 
 class KnobScore:
@@ -49,6 +49,8 @@ class KnobScore:
         configurations = as_array((trial.configuration for trial in trials), len(space.knobs))
         labels = throughput(trials)
         if estimate is not None:
+            # Relative to the best, as the labels are: what cannot run is as far below it in both.
+            self._least = _MIN_THROUGHPUT * float(estimate(configurations).max())
             labels = np.log2(np.maximum(labels, _MIN_THROUGHPUT)) - self._start(configurations)
             self._mean = float(labels.mean())
             labels -= self._mean
@@ -64,7 +66,7 @@ class KnobScore:
 
     def _start(self, configurations: Indices) -> Floats:
         assert self._estimate is not None, "the callers know"
-        return np.asarray(np.log2(np.maximum(self._estimate(configurations), _MIN_THROUGHPUT)))
+        return np.asarray(np.log2(np.maximum(self._estimate(configurations), self._least)))
 
     def _rows(self, configurations: Indices) -> npt.NDArray[np.float32]:
         """Return the values of knobs, [n, features]. Those of a knob that the sketch does not use are NaN."""

@@ -8,8 +8,9 @@ is not copied ahead (Volkov, "Understanding Latency Hiding on GPUs", dissertatio
 How many blocks a multiprocessor holds follows from their threads, registers and shared memory, as in the occupancy
 calculator of NVIDIA's CUDA C++ Programming Guide.
 
-The constants were chosen by 123 kernels that an H100 has timed (`scripts/gpu/check_estimates.py`): of a task's, that
-which is estimated to be fastest takes 1.2 times the shortest time, and one at random 2.1 times.
+The costs are fitted to 123 kernels that an H100 has timed (`scripts/gpu/fit_estimates.py`). Of the kernels of a task
+that the fit has not seen, that which is estimated to be fastest takes 1.19 times the shortest time, and one at random
+2.1 times.
 """
 
 from __future__ import annotations
@@ -38,12 +39,26 @@ _MAX_REGISTERS = 255  # of a thread
 _ADDRESSES = 24  # registers of a thread for indices and pointers
 _COPIED = 2  # elements at a time, on average
 HOPELESS = 1e-9
-# Cycles: of a kernel to start; until a copied tile is there; of a scheduler for a load from shared memory, and for a
-# copy with its addresses.
-_START = 2000
-_WAIT = 300
-_LOAD = 6
-_COPY = 40
+
+
+@dataclass(frozen=True)
+class NestCosts:
+    """What kernels cost on a multiprocessor, in cycles.
+
+    Attributes:
+        start: Of a kernel.
+        wait: Until a copied tile is there.
+        load: Of a scheduler, from shared memory.
+        copy: Of a scheduler, with its addresses.
+    """
+
+    start: float
+    wait: float
+    load: float
+    copy: float
+
+
+NEST_COSTS = NestCosts(start=2000, wait=357, load=3.33, copy=64)
 
 
 @dataclass(frozen=True)
@@ -108,7 +123,7 @@ class Occupancy:
         return cls(sizes[_BLOCKS].prod(axis=1), threads, registers, step, shared, np.where(fits, room, 0))
 
 
-def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
+def gpu_throughput(nests: TiledNests, limits: GpuLimits, costs: NestCosts = NEST_COSTS) -> Floats:
     """Estimate the throughput of kernels relative to the arithmetic peak of the GPU, [n]; higher is better.
 
     Args:
@@ -123,12 +138,12 @@ def gpu_throughput(nests: TiledNests, limits: GpuLimits) -> Floats:
     cycles_each = _WARP * chip.schedulers / chip.multiply_adds  # of a scheduler for those of a warp
     loads = mine * _input_elements(nests, _OF_A_THREAD) / _results(nests)
     copies = occupancy.step / (_WORD * occupancy.threads * _COPIED)
-    warp = mine * cycles_each + loads * _LOAD + copies * _COPY
+    warp = mine * cycles_each + loads * costs.load + copies * costs.copy
     busy = np.ceil(at_once * np.ceil(occupancy.threads / _WARP) / chip.schedulers) * warp
-    waits = _WAIT if nests.copies == 1 else np.maximum(0, _WAIT / (nests.copies - 1) - busy)
+    waits = costs.wait if nests.copies == 1 else np.maximum(0, costs.wait / (nests.copies - 1) - busy)
     step = np.maximum(busy + waits, at_once * occupancy.step / chip.l2_bytes)
     rounds = np.ceil(occupancy.blocks / (chip.count * at_once))
-    speed = work / (chip.count * chip.multiply_adds) / (_START + rounds * steps * step)
+    speed = work / (chip.count * chip.multiply_adds) / (costs.start + rounds * steps * step)
     return np.asarray(np.where(occupancy.together >= 1, speed, HOPELESS))
 
 

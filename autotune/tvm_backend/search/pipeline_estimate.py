@@ -1,6 +1,6 @@
 """What the estimate of tensor cores (`tensor_cores.py`) needs to know of a sketch with a pipeline.
 
-The constants of the estimate are those that were fitted to the kernels with WMMA: no GPU has timed a pipeline yet.
+The costs are those that were fitted to the kernels with WMMA: no GPU has timed a pipeline yet.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class PipelineSketch:
             waits=np.zeros(len(rows), dtype=bool),
             tile=tile,
             shared=np.where(valid, np.maximum(stages * tile, rows * columns * SUM_SIZE), np.inf),
+            spills=False,  # `scripts/gpu/pipeline_table.py` shows none
         )
 
     def _values(self, name: str, decisions: Sequence[Floats]) -> Numbers:

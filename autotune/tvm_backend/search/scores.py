@@ -11,6 +11,7 @@ as what the trees start from (`tensor_cores.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,13 +20,30 @@ from autotune.tvm_backend.search.cost_model import CostModel
 from autotune.tvm_backend.search.features import widen
 from autotune.tvm_backend.search.knobs import Knobs
 from autotune.tvm_backend.search.nest import NestFeatures
-from autotune.tvm_backend.search.occupancy import STRUCTURE, GpuLimits, gpu_throughput
+from autotune.tvm_backend.search.occupancy import NEST_COSTS, STRUCTURE, GpuLimits, NestCosts, gpu_throughput
 from autotune.tvm_backend.search.pipeline_estimate import PipelineSketch, ProductExtents
-from autotune.tvm_backend.search.tensor_cores import TensorNests, TensorSketch, tensor_throughput
+from autotune.tvm_backend.search.tensor_cores import (
+    TENSOR_COSTS,
+    TensorCosts,
+    TensorNests,
+    TensorSketch,
+    tensor_throughput,
+)
 from autotune.tvm_backend.types import PlainInstruction
 
 Judge = Callable[[Sequence[Floats]], Floats]  # of the decisions of candidates of a sketch
 ReadTiles = Callable[[Sequence[Floats]], TensorNests]
+
+
+@dataclass(frozen=True)
+class GpuCosts:
+    """What kernels cost on a GPU, as loop nests and on tensor cores."""
+
+    nests: NestCosts = NEST_COSTS
+    tensor_cores: TensorCosts = TENSOR_COSTS
+
+
+GPU_COSTS = GpuCosts()
 
 
 class NestScore:
@@ -77,17 +95,23 @@ def _by_model(nests: NestFeatures, instructions: Sequence[PlainInstruction], mod
     return None if sketch is None else lambda decisions: model.score_rows(widen(nest=nests.rows(sketch, decisions)))
 
 
-def judge_of(nests: NestFeatures, instructions: Sequence[PlainInstruction]) -> Judge | None:
+def judge_of(
+    nests: NestFeatures, instructions: Sequence[PlainInstruction], costs: GpuCosts = GPU_COSTS
+) -> Judge | None:
     """Return the analytic judge of a sketch on a GPU, given in JSON form; None where there is none."""
     limits = GpuLimits.of(nests.target)
     sketch = nests.sketch(instructions)
     if sketch is not None and sketch.structure == STRUCTURE:
-        return lambda decisions: gpu_throughput(nests.nests(sketch, decisions), limits)
+        return lambda decisions: gpu_throughput(nests.nests(sketch, decisions), limits, costs.nests)
     if nests.product is None:
         return None
     read = _tiles_of_pipeline(nests, instructions) or _tiles_on_tensor_cores(nests.product, instructions)
     extents = nests.product
-    return None if read is None else lambda decisions: tensor_throughput(read(decisions), extents, limits)
+    return (
+        None
+        if read is None
+        else lambda decisions: tensor_throughput(read(decisions), extents, limits, costs.tensor_cores)
+    )
 
 
 def _tiles_of_pipeline(nests: NestFeatures, instructions: Sequence[PlainInstruction]) -> ReadTiles | None:

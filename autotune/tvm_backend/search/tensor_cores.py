@@ -3,9 +3,9 @@
 A block copies tiles of both operands to shared memory, step by step. Its warps load fragments from there and multiply
 them. A step takes a multiprocessor the longest of four, besides the instructions that copy: its products, its loads
 from shared memory, its traffic with the L2 cache, and what one warp does one thing after the other. A warp does more at
-once only where tiles are copied ahead. The constants were fitted to 142 kernels of 33 tasks in fp16 and TF32 that an
-H100 has timed (`scripts/gpu/check_estimates.py`): of a task's, that which is estimated to be fastest takes 1.4 times
-the shortest time, and one at random 2.9 times.
+once only where tiles are copied ahead. The costs are fitted to 142 kernels in fp16 and TF32 that an H100 has timed
+(`scripts/gpu/fit_estimates.py`). Of the kernels of a task that the fit has not seen, that which is estimated to be
+fastest takes 1.26 times the shortest time, and one at random 2.9 times.
 """
 
 from __future__ import annotations
@@ -29,28 +29,63 @@ _BLOCKS = slice(0, 2)
 _WARPS = 2
 _OF_A_WARP = slice(3, 5)
 _LANES = 32
+_TENSOR_CORES = 4  # of a multiprocessor
 _WIDEST = 8  # elements that `mma.sync` sketches copy at a time, which do not sample it
 _ADDRESSES = 40  # registers of a thread besides fragments
 _MAX_REGISTERS = 255
-_MAX_RESULTS = 200  # registers of a thread for sums. With more, fragments are spilled
-_SPILLED = 4.0  # times as long
-_IDLE = 2.0  # times as long, where some threads copy nothing
 _SHARED_OF_A_BLOCK = 1024  # bytes that CUDA keeps
-# Fitted, in cycles of a multiprocessor.
-_START = 2000  # of a kernel
-_WAIT = 400  # for a tile that is copied
-_COPY = 100  # of a thread, one after the other
-_COPY_OF_A_WARP = 3.5
-_PRODUCT = 14  # of two fragments, on the four tensor cores together
-_PRODUCTS_OF_A_WARP = 4 * _PRODUCT
-_TERMS = 48  # until the products of a fragment's terms are there
-_FRAGMENT = 4.5  # to load
-_L2_BYTES = 10  # a cycle: tiles are copied in pieces
-_STORED_BYTES = 5.6  # a cycle
 _MIN_ASYNC = 4  # bytes that `cp.async` copies at least
-
+_REGISTERS_AT_ONCE = 8  # of a thread, as a multiprocessor hands them out
 
 Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class TensorCosts:
+    """What kernels on tensor cores cost on a multiprocessor, in cycles unless it says otherwise.
+
+    Attributes:
+        start: Of a kernel.
+        wait: For a tile that is copied.
+        copy: Of a thread, one after the other.
+        copy_of_a_warp: Of a scheduler.
+        product: Of two fragments, on the four tensor cores together.
+        terms: Until the products of a fragment's terms are there.
+        fragment: To load one.
+        l2_bytes, stored_bytes: Bytes a cycle from the L2 cache, and to memory.
+        most_results: Registers of a thread for sums, of 255. With more, fragments are spilled.
+        spilled: How many times as long that takes.
+        idle: How many times as long it takes where some threads copy nothing.
+    """
+
+    start: float
+    wait: float
+    copy: float
+    copy_of_a_warp: float
+    product: float
+    terms: float
+    fragment: float
+    l2_bytes: float
+    stored_bytes: float
+    most_results: float
+    spilled: float
+    idle: float
+
+
+TENSOR_COSTS = TensorCosts(
+    start=1670,
+    wait=357,
+    copy=32,
+    copy_of_a_warp=4.67,
+    product=8,
+    terms=32,
+    fragment=4,
+    l2_bytes=17.1,
+    stored_bytes=14,
+    most_results=96,
+    spilled=2.86,
+    idle=2,
+)
 
 
 @dataclass(frozen=True)
@@ -157,6 +192,7 @@ class TensorNests:
         waits: Whether a warp waits for each tile: it is not copied ahead, or in pieces too small for that.
         tile: Bytes of both operands that a block copies for a step.
         shared: Bytes of shared memory of a block.
+        spills: Whether the compiler moves sums to memory where there are many.
     """
 
     fragments: Fragments
@@ -174,6 +210,7 @@ class TensorNests:
     waits: Flags
     tile: Numbers
     shared: Numbers
+    spills: bool
 
     @classmethod
     def of(cls, sketch: TensorSketch, decisions: Sequence[Numbers], extents: tuple[int, int]) -> TensorNests:
@@ -213,10 +250,13 @@ class TensorNests:
             waits=waits,
             tile=tile,
             shared=tile * (sketch.ahead + 1),
+            spills=True,
         )
 
 
-def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuLimits) -> Floats:
+def tensor_throughput(
+    nests: TensorNests, extents: tuple[int, int], limits: GpuLimits, costs: TensorCosts = TENSOR_COSTS
+) -> Floats:
     """Estimate the throughput of kernels relative to the arithmetic peak of the GPU in fp32, [n]; higher is better.
 
     Args:
@@ -224,32 +264,45 @@ def tensor_throughput(nests: TensorNests, extents: tuple[int, int], limits: GpuL
     """
     chip = limits.chip
     part = nests.fragments
-    sums = nests.rows * nests.columns
+    results = nests.rows * nests.columns * part.rows * part.columns / _LANES
+    most = _most_registers(nests, chip)
     held = (nests.rows + nests.columns) * nests.loaded
-    results = sums * part.rows * part.columns / _LANES
-    registers = np.minimum(_MAX_REGISTERS, results + held * part.registers + _ADDRESSES)
-    together = _together(nests, registers, chip)
-    at_once = np.minimum(together, np.ceil(nests.blocks / chip.count))
-    warps = at_once * nests.warps
-    alone = nests.terms * (sums * _PRODUCTS_OF_A_WARP * part.work + _TERMS)
-    copying = nests.copies * _COPY
-    ahead = np.maximum(nests.ahead, 1)
-    step = np.maximum.reduce(
-        [
-            warps * sums * nests.terms * _PRODUCT * part.work,
-            warps * (nests.rows + nests.columns) * nests.terms * _FRAGMENT * part.loads,
-            at_once * nests.tile / _L2_BYTES,
-            np.where(nests.waits, _WAIT + copying + alone, np.maximum((_WAIT + copying) / ahead, copying + alone)),
-        ]
-    )
-    step += warps * nests.copies * _COPY_OF_A_WARP
+    registers = np.minimum(most, results + held * part.registers + _ADDRESSES)
+    at_once = np.minimum(_together(nests, registers, chip), np.ceil(nests.blocks / chip.count))
     rounds = np.ceil(nests.blocks / (chip.count * at_once))
-    stored = extents[0] * 4 * nests.shares / (chip.count * _STORED_BYTES)
-    cycles = _START + rounds * nests.steps * step + stored
-    cycles = np.where(results > _MAX_RESULTS, _SPILLED * cycles, cycles) * np.where(nests.idle, _IDLE, 1)
+    stored = extents[0] * 4 * nests.shares / (chip.count * costs.stored_bytes)
+    cycles = costs.start + rounds * nests.steps * _step(nests, at_once, costs) + stored
+    spilled = nests.spills & (results > costs.most_results * most / _MAX_REGISTERS)
+    cycles = np.where(spilled, costs.spilled * cycles, cycles) * np.where(nests.idle, costs.idle, 1)
     fits = (nests.shared <= limits.max_shared_default) & (nests.warps * _LANES <= limits.max_threads)
     speed = extents[0] * extents[1] / (chip.count * chip.multiply_adds) / cycles
     return np.asarray(np.where(fits, speed, HOPELESS * speed))
+
+
+def _most_registers(nests: TensorNests, chip: Multiprocessors) -> Numbers:
+    """Return how many registers a thread may have, so that a multiprocessor has room for its block."""
+    share = np.floor(chip.registers / (nests.warps * _LANES * _REGISTERS_AT_ONCE)) * _REGISTERS_AT_ONCE
+    return np.asarray(np.minimum(_MAX_REGISTERS, share))
+
+
+def _step(nests: TensorNests, at_once: Numbers, costs: TensorCosts) -> Numbers:
+    """Return the cycles of a step of the blocks that a multiprocessor holds at once."""
+    part = nests.fragments
+    sums = nests.rows * nests.columns
+    warps = at_once * nests.warps
+    product = costs.product * part.work
+    alone = nests.terms * (sums * _TENSOR_CORES * product + costs.terms)
+    copying = nests.copies * costs.copy
+    hidden = np.maximum((costs.wait + copying) / np.maximum(nests.ahead, 1), copying + alone)
+    step = np.maximum.reduce(
+        [
+            warps * sums * nests.terms * product,
+            warps * (nests.rows + nests.columns) * nests.terms * costs.fragment * part.loads,
+            at_once * nests.tile / costs.l2_bytes,
+            np.where(nests.waits, costs.wait + copying + alone, hidden),
+        ]
+    )
+    return np.asarray(step + warps * nests.copies * costs.copy_of_a_warp)
 
 
 def _together(nests: TensorNests, registers: Numbers, chip: Multiprocessors) -> Numbers:

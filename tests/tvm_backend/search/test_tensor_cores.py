@@ -95,6 +95,12 @@ def test_sums_that_do_not_fit_into_registers_are_worse(judged):
     assert judged((8, 1, 1, 8, 1), (8, 1, 1, 8, 1), (16, 4, 1)) < judged(*GOOD) / 4
 
 
+def test_the_more_warps_a_block_has_the_fewer_sums_fit_into_registers(judged):
+    few = judged((8, 1, 2, 4, 1), (8, 1, 4, 2, 1), (16, 4, 1))
+    many = judged((2, 1, 8, 4, 1), (8, 1, 4, 2, 1), (16, 4, 1))
+    assert many < few / 2, "64 sums of each of 1,024 threads, which may have 64 registers"
+
+
 def test_wide_copies_and_copies_ahead_are_better(judged):
     few = ((16, 1, 1, 4, 1), (8, 1, 2, 4, 1), (16, 4, 1))  # a block for each multiprocessor, which waits for itself
     assert judged(*few, width=0) < judged(*few) < judged(*few, ahead=1)
