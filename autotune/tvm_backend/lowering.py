@@ -18,6 +18,7 @@ from autotune.tvm_backend.graph.concurrent import groups_beside, join_kernels
 from autotune.tvm_backend.graph.constants import fold_constants
 from autotune.tvm_backend.graph.embeddings import read_rows, slice_rows
 from autotune.tvm_backend.graph.fold_scale import fold_scales
+from autotune.tvm_backend.graph.fused_attention import fuse_attention
 from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision
 from autotune.tvm_backend.graph.in_place import place_parts, share_buffers
 from autotune.tvm_backend.graph.joined_modules import Joiner
@@ -89,6 +90,7 @@ def _passes(
         (cpu and not in_loop, place_parts),  # concatenations and slices without copies
         (on_tensor_cores == "fp16", half_precision),  # convolutions and products
         (on_tensor_cores == "bf16", bfloat16),
+        (on_tensor_cores in ("fp16", "bf16"), partial(fuse_attention, target=target)),
         (tensor_float, channels_last),
         (True, transform.LegalizeOps()),  # operators become tensor programs
         (True, transform.AnnotateTIROpPattern()),

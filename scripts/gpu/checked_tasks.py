@@ -22,6 +22,7 @@ def tasks() -> dict[str, Make]:
             for kind, make in _on_tensor_cores(dtype).items()
         },
         **{f"long_{kind}_fp16": partial(make, "float16") for kind, make in _on_tensor_cores("fp16").items()},
+        **{name: partial(plain_attention, *kind) for name, kind in attentions().items()},
         "depthwise": depthwise,
         "softmax": softmax,
         "layer_norm": layer_norm,
@@ -42,6 +43,43 @@ def _on_tensor_cores(dtype: str) -> dict[str, Callable[[str], list[Any]]]:
         "strides": partial(convolution, channels=24, window=1, stride=2),
     }
     return kinds if dtype == "int8" else {**kinds, "attention": attention, "gated": gated}
+
+
+# By their names: batch, heads, queries, keys, the size of a head, and the shape of what is added to the scores.
+ATTENTIONS: dict[str, tuple[int, int, int, int, int, tuple[int, ...]]] = {
+    "heads": (2, 2, 40, 150, 40, ()),
+    "masked": (1, 2, 70, 200, 64, (1, 1, 1, 200)),
+    "wide_heads": (1, 1, 33, 65, 128, (1, 1, 33, 65)),
+}
+
+
+def attentions() -> dict[str, Any]:
+    """Those which are one kernel and have no other schedule, by their names: shapes and element types."""
+    from autotune.tvm_backend.cuda.attention_kernel import AttentionShape
+
+    return {
+        f"{name}_{kind}": (AttentionShape(*sizes, scale=sizes[4] ** -0.5, added=added), dtype)
+        for name, (*sizes, added) in ATTENTIONS.items()
+        for kind, dtype in (("fp16", "float16"), ("bf16", "bfloat16"))
+    }
+
+
+def plain_attention(shape: Any, dtype: str) -> list[Any]:
+    """What such a kernel computes, as the arguments of `te.create_prim_func`."""
+    from tvm import te, topi
+
+    q, k, v = (
+        _tensor(name, shape.batch, rows, shape.heads, shape.size, dtype=dtype)
+        for name, rows in (("q", shape.queries), ("k", shape.keys), ("v", shape.keys))
+    )
+    added = [_tensor("added", *shape.added)] if shape.added else []
+    d, j = te.reduce_axis((0, shape.size), "d"), te.reduce_axis((0, shape.keys), "j")
+    of_scores = (shape.batch, shape.heads, shape.queries, shape.keys)
+    product = lambda n, h, i, k_: te.sum(q[n, i, h, d].astype("float32") * k[n, k_, h, d].astype("float32"), d)  # noqa: E731
+    scores = topi.multiply(te.compute(of_scores, product, "scores"), shape.scale)
+    weights = topi.nn.softmax(topi.add(scores, added[0]) if added else scores)
+    element = lambda n, i, h, e: te.sum(weights[n, h, i, j] * v[n, j, h, e].astype("float32"), j)  # noqa: E731
+    return [q, k, v, *added, topi.cast(te.compute(q.shape, element, "mixed"), dtype)]
 
 
 def _tensor(name: str, *shape: int, dtype: str = "float32") -> Any:

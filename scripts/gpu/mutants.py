@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BARRIER = "__syncthreads();"
+MARK = "autotune::pipeline::"
 WARP = 32
 
 
@@ -24,8 +25,9 @@ class Mutant:
     source: str
 
 
-# What is replaced in `pipeline.cuh`, and by what. The first ones read a tile, or write one, before its time.
-_CHANGES = {
+# What is replaced in `pipeline.cuh` and `attention.cuh`, and by what. The first ones read a tile, or write one, before
+# its time.
+_OF_PRODUCTS = {
     "a stage less": (
         ("wait<STAGES - 2>();", "wait<STAGES - 1>();"),
         ("copy(tile + STAGES - 1, writing);", "copy(tile + STAGES - 2, writing);"),
@@ -45,17 +47,50 @@ _CHANGES = {
         ("reinterpret_cast<const int4*>(all + result_place", "reinterpret_cast<const int4*>(all + 4 + result_place"),
     ),
 }
+_OF_ATTENTION = {
+    "a stage less": (
+        ("wait<1>();", "wait<2>();"),
+        ("Q::BYTES + tile % 2 * STAGE", "Q::BYTES + 0 * STAGE"),
+        ("copy(tile + 1);", "copy(tile);"),
+    ),
+    "an address off by one": (
+        ("Head<KEYS, STRIDE, SIZE, true>{k}, tile * TILE, 0", "Head<KEYS, STRIDE, SIZE, true>{k}, tile * TILE + 1, 0"),
+        (
+            "Head<KEYS, STRIDE, SIZE, false>{v}, 0, tile * TILE",
+            "Head<KEYS, STRIDE, SIZE, false>{v}, 0, tile * TILE + 1",
+        ),
+        ("Head<QUERIES, STRIDE, SIZE, true>{q}, row, 0", "Head<QUERIES, STRIDE, SIZE, true>{q}, row + 1, 0"),
+        ("Q::template begin<true>(warp() * ROWS)", "Q::template begin<true>(warp() * ROWS + 1)"),
+        ("key + j * COLUMNS + lane() % 4 * 2 + i % 2", "key + j * COLUMNS + lane() % 4 * 2 + i % 2 + 1"),
+        ("row + warp() * ROWS + lane() / 4, tile", "row + warp() * ROWS + lane() / 4 + 1, tile"),
+        ("lane() / 4 + half * 8, j)", "lane() / 4 + half * 8, j ^ 1)"),
+        ("const float* right = scores[step * 2 + 1]", "const float* right = scores[step * 2]"),
+        ("(row + down) * STRIDE", "(row + down + 1) * STRIDE"),
+        ("values, begin, j, step", "values, begin, j, step ^ 1"),
+        ("of_key < KEYS;", "of_key <= KEYS;"),
+    ),
+    "a sum not corrected": (
+        ("total[half] *= kept;", ""),
+        ("sums[j][half * 2] *= kept, ", ""),
+        ("largest[half] = most[half];", ""),
+        ("most[half] = fmaxf(most[half], __shfl_xor_sync(~0u, most[half], 2));", ""),
+        ("total[half] += __shfl_xor_sync(~0u, total[half], 1);", ""),
+    ),
+}
+_ATTENTION = "namespace attention {"
 
 
 def mutants(source: str, draw: random.Random) -> list[Mutant]:
-    """Return one mutant of each kind that the source has a place for, drawn among all of it."""
-    made = [_without_barrier(source, draw)]
-    for kind, changes in _CHANGES.items():
-        possible = [(old, new) for old, new in changes if old in source]
-        if possible and "Pipeline<" in source:
+    """Return one mutant of each kind that the source has a place for, drawn among what its kernels use."""
+    begun = max(0, source.find(_ATTENTION))
+    used = source[begun:]
+    made = [_without_barrier(used, draw)]
+    for kind, changes in (_OF_ATTENTION if begun else _OF_PRODUCTS).items():
+        possible = [(old, new) for old, new in changes if old in used]
+        if possible and MARK in source:
             old, new = draw.choice(possible)
-            made.append(Mutant(kind, old, source.replace(old, new)))
-    return [item for item in made if item is not None]
+            made.append(Mutant(kind, old, used.replace(old, new)))
+    return [replace(item, source=source[:begun] + item.source) for item in made if item is not None]
 
 
 def _without_barrier(source: str, draw: random.Random) -> Mutant | None:

@@ -66,12 +66,22 @@ def transformer(net: Any) -> Any:
     return net.layer_norm(net.add(net.dense(net.gelu(net.dense(x, 64)), 32), x))
 
 
+def attention(net: Any) -> Any:
+    """Three heads with a mask, in one kernel on tensor cores."""
+    x = net.input("input", 20, 48)
+    query, key, value = (net.reshape(net.dense(x, 48), 20, 3, 16) for _ in range(3))
+    scores = net.scale(net.matmul(net.transpose(query, 1, 0, 2), net.transpose(key, 1, 2, 0)), 0.3)
+    weights = net.op("Softmax", net.add(scores, net.input("mask", 1, 1, 20)), axis=-1)
+    return net.reshape(net.transpose(net.matmul(weights, net.transpose(value, 1, 0, 2)), 1, 0, 2), 20, 48)
+
+
 FP16_TOLERANCE = 2e-2
 BF16_TOLERANCE = 5e-2
 FP32_TOLERANCE = 1e-4
 TF32_TOLERANCE = 1e-2
 INT8_TOLERANCE = 1e-2  # a step of a byte
-TRIALS = {"networks": 6, "product": 4, "image": 4, "dense": 4, "bytes": 6}
+TRIALS = {"networks": 6, "product": 4, "image": 4, "dense": 4, "attention": 3, "bytes": 6}
+PRECISIONS = {"networks": "fp32", "product": "fp16", "image": "tf32", "dense": "bf16", "attention": "fp16"}
 NETWORKS: dict[str, Callable[[Any], Any]] = {
     "normalisations": normalisations,
     "depthwise": depthwise,
@@ -111,7 +121,8 @@ def tuned(made_once: MadeOnce, computing_gpu: StandIn) -> User:
         onnx.save(model_of("product", product), str(folder / "product.onnx"))
         onnx.save(model_of("image", convolution), str(folder / "image.onnx"))
         onnx.save(model_of("dense", dense), str(folder / "dense.onnx"))
-        for name, precision in ("networks", "fp32"), ("product", "fp16"), ("image", "tf32"), ("dense", "bf16"):
+        onnx.save(model_of("attention", attention), str(folder / "attention.onnx"))
+        for name, precision in PRECISIONS.items():
             submit(user, folder / f"{name}.onnx", precision, TRIALS[name])
         onnx.save(model_of("bytes", convolution), str(folder / "bytes.onnx"))
         np.savez(folder / "samples.npz", input=np.random.default_rng(1).standard_normal((4, 8, 14, 14), np.float32))
@@ -134,6 +145,7 @@ def submit(user: User, model: Path, precision: str, trials: int, *more: object) 
         ("product", 1, FP16_TOLERANCE),
         ("image", 1, TF32_TOLERANCE),
         ("dense", 1, BF16_TOLERANCE),
+        ("attention", 1, FP16_TOLERANCE),
         ("bytes", 1, INT8_TOLERANCE),
     ],
 )
@@ -157,6 +169,12 @@ def test_a_calibrated_network_is_multiplied_on_tensor_cores_in_int8(tuned):
     for hash in hashes:
         (log,) = tuned.root.glob(f"logs/tuning/*/{hash}.jsonl")
         assert all("autotune.pipeline_stages" in str(record["trace"]) for record in RecordLog(log, *FORMAT).read())
+
+
+def test_attention_is_searched_for_its_projections_only(tuned):
+    (job,) = tuned.root.glob("jobs/*-attention")
+    (task,) = json.loads((job / "spec.json").read_bytes())["tasks"]
+    assert task["weight"] == 3 and "matmul" in task["name"]
 
 
 def test_no_candidate_was_wrong_or_died(tuned):

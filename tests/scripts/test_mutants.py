@@ -20,10 +20,21 @@ def script(load_script):
     return load_script("mutants")
 
 
-def test_every_change_is_one_of_the_pipeline(script):
-    source = compiler.completed(SOURCE)
-    missing = [old for changes in script._CHANGES.values() for old, _ in changes if old not in source]
-    assert missing == []
+OF_ATTENTION = SOURCE + "// autotune::attention::"
+
+
+def test_every_change_is_one_of_the_pipeline_or_of_attention(script):
+    for source, kinds in (SOURCE, script._OF_PRODUCTS), (OF_ATTENTION, script._OF_ATTENTION):
+        completed = compiler.completed(source)
+        assert [old for changes in kinds.values() for old, _ in changes if old not in completed] == []
+
+
+def test_a_mutant_of_attention_leaves_the_pipeline_as_it_is(script):
+    source = compiler.completed(OF_ATTENTION)
+    begun = source.index("namespace attention {")
+    made = [item for seed in range(20) for item in script.mutants(source, random.Random(seed))]
+    assert {item.kind for item in made} == {"a barrier less", *script._OF_ATTENTION}
+    assert all(item.source[:begun] == source[:begun] and item.source != source for item in made)
 
 
 def test_one_mutant_of_each_kind_differs_from_the_source(script):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from autotune.errors import MachineProblem, one_line
 from autotune.tvm_backend.cuda import runtime
-from autotune.tvm_backend.cuda.pipeline_tiles import MARK
+from autotune.tvm_backend.cuda.pipeline_tiles import ATTENTION_MARK, MARK
 
 Tool = Literal["nvrtc", "nvcc"]
 
@@ -39,6 +39,7 @@ _OUR_FRAGMENTS = ("16, 16, 16, nv_bfloat16", "16, 16, 8, half")
 # Without a number of blocks ptxas may spill a register to make room for one block more than shared memory does.
 _LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 _PIPELINE = Path(__file__).with_name("pipeline.cuh")
+_ATTENTION = Path(__file__).with_name("attention.cuh")
 _FRAGMENTS = Path(__file__).with_name("fragments.cuh")
 _INSTALL = "run: pip install 'autotune-tvm[cuda]', or install a CUDA toolkit and put its nvcc into PATH"
 
@@ -88,7 +89,10 @@ def _nvrtc_problem() -> str:
 def completed(source: str) -> str:
     """Return CUDA source as TVM generates it, with what it takes for granted, and with what our schedules call."""
     if MARK in source:
-        return EIGHT_HALVES + _PIPELINE.read_text() + _LAUNCH_BOUNDS.sub(r"__launch_bounds__(\1, 1)", source)
+        attention = _ATTENTION.read_text() if ATTENTION_MARK in source else ""
+        return (
+            EIGHT_HALVES + _PIPELINE.read_text() + attention + _LAUNCH_BOUNDS.sub(r"__launch_bounds__(\1, 1)", source)
+        )
     if not any(mark in source for mark in _OUR_FRAGMENTS):
         return EIGHT_HALVES + source
     return EIGHT_HALVES + _FRAGMENTS.read_text() + source.replace("nvcuda::wmma::", "autotune::wmma::")

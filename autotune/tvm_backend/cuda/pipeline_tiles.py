@@ -8,6 +8,7 @@ from autotune.tvm_backend.types import Block
 
 PREFIX = "autotune.pipeline_"  # of the annotations of a block
 MARK = "autotune::pipeline::"  # of the names in `pipeline.cuh`
+ATTENTION_MARK = "autotune::attention::"  # of those in `attention.cuh`, which needs it
 WARP = 32
 INSTRUCTION = 32  # bytes that one instruction sums
 _FRAGMENT = 16  # rows, and columns, of a warp's results are multiples of it

@@ -59,7 +59,8 @@ def _is_half(expr: Expr) -> bool:
 
 def _mixed(mod: IRModule) -> IRModule:
     lower = [relax.transform.ConvertLayout(_LAYOUTS), relax.transform.ToMixedPrecision(out_dtype="float32")]
-    return rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _WithoutRoundTrips)
+    rounded = rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _WithoutRoundTrips)
+    return relax.transform.EliminateCommonSubexpr()(rounded)  # each product has a conversion of its own
 
 
 class _WithoutRoundTrips(PlainRewriter):
