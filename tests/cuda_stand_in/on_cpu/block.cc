@@ -62,6 +62,8 @@ constexpr int SAVED_REGISTERS = 6;
 constexpr unsigned char NEVER_WRITTEN = 0xff;  // shared memory before a block runs: NaN in every type of floats
 constexpr unsigned DYNAMIC = 1u << 30;         // PTX addresses from here on are in dynamic shared memory
 
+constexpr unsigned MOST_GROUPS = 16;           // of copies that are under way at a time
+
 enum class State { READY, AT_BARRIER, IN_WARP, ENDED };
 
 struct Copy {
@@ -82,6 +84,8 @@ struct Thread {
   const void *kind;
   std::vector<Copy> open;
   std::deque<std::vector<Copy>> groups;
+  unsigned committed, awaited;  // groups
+  char begun, done[MOST_GROUPS];  // what orders its copies after what it did before, and what it does after their group
 };
 
 /* The launch that runs. Launches of a process come one after the other. */
@@ -150,6 +154,8 @@ void prepare(Thread &thread, unsigned number) {
   thread.meetings = 0;
   thread.open.clear();
   thread.groups.clear();
+  thread.committed = 0;
+  thread.awaited = 0;
   thread.stack = stacks + number * STACK;
   void **top = reinterpret_cast<void **>(thread.stack + STACK);
   *--top = nullptr;  // the return address of `begin`; it also aligns its frame
@@ -317,21 +323,35 @@ void *shared_pointer(unsigned address) {
 
 void copy_async(void *to, const void *from, size_t size, size_t zeros) {
   Copy copy = {to, from, size, zeros};
-  if (now.seeded && now.random() % 2)
+  Thread &me = *now.running;
+  if (sanitizers::COPIES_APART) {
+    sanitizers::release(&me.begun);
+    me.fiber.copy([&] {
+      sanitizers::acquire(&me.begun);
+      perform(copy);
+    });
+  } else if (now.seeded && now.random() % 2) {
     perform(copy);
-  else
-    now.running->open.push_back(copy);
+  } else {
+    me.open.push_back(copy);
+  }
 }
 
 void commit_group() {
-  now.running->groups.push_back(std::move(now.running->open));
-  now.running->open.clear();
+  Thread &me = *now.running;
+  char *done = &me.done[me.committed++ % MOST_GROUPS];
+  me.fiber.copy([&] { sanitizers::release(done); });
+  me.groups.push_back(std::move(me.open));
+  me.open.clear();
+  if (me.groups.size() > MOST_GROUPS) fail("more groups of copies are under way than are known here");
 }
 
 void wait_group(size_t pending) {
-  auto &groups = now.running->groups;
-  for (; groups.size() > pending; groups.pop_front())
-    for (const Copy &copy : groups.front()) perform(copy);
+  Thread &me = *now.running;
+  for (; me.groups.size() > pending; me.groups.pop_front()) {
+    for (const Copy &copy : me.groups.front()) perform(copy);
+    sanitizers::acquire(&me.done[me.awaited++ % MOST_GROUPS]);
+  }
 }
 
 namespace {

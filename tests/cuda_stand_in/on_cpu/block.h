@@ -50,7 +50,7 @@ unsigned shared_address(const void *);
 void *shared_pointer(unsigned address);
 
 /* cp.async: a copy that happens at the last moment, when its group is waited for. With CUDA_ON_CPU_SEED in the
- * environment some happen at once. */
+ * environment some happen at once. To ThreadSanitizer it happens at any time up to then: no barrier comes after it. */
 void copy_async(void *to, const void *from, size_t size, size_t zeros = 0);
 void commit_group();
 void wait_group(size_t pending);

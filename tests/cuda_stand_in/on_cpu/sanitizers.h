@@ -17,22 +17,35 @@ void __tsan_release(void *);
 }
 namespace sanitizers {
 constexpr unsigned NO_ORDER = 1;  // a switch of fibers orders nothing: only barriers do
+inline void release(void *at) { __tsan_release(at); }
+inline void acquire(void *at) { __tsan_acquire(at); }
 struct Fiber {
   void *own = nullptr;
+  void *copier = nullptr;  // to the sanitizer, what copies asynchronously is another thread
   void make(const uint3 &block, const uint3 &thread) {
     char name[96];
     snprintf(name, sizeof name, "block (%u, %u, %u) thread (%u, %u, %u)", block.x, block.y, block.z, thread.x, thread.y,
              thread.z);
     own = __tsan_create_fiber(0);
     __tsan_set_fiber_name(own, name);
+    copier = __tsan_create_fiber(0);
+    __tsan_set_fiber_name(copier, "cp.async");
   }
   void be_this_thread() { own = __tsan_get_current_fiber(); }
-  void end() { __tsan_destroy_fiber(own); }
+  void end() {
+    __tsan_destroy_fiber(own);
+    __tsan_destroy_fiber(copier);
+  }
+  template <class F>
+  void copy(F act) {
+    __tsan_switch_to_fiber(copier, NO_ORDER);
+    act();
+    __tsan_switch_to_fiber(own, NO_ORDER);
+  }
 };
+constexpr bool COPIES_APART = true;
 inline void leave(Fiber &, Fiber &to, const void *, size_t, bool) { __tsan_switch_to_fiber(to.own, NO_ORDER); }
 inline void arrived(Fiber &) {}
-inline void release(void *at) { __tsan_release(at); }
-inline void acquire(void *at) { __tsan_acquire(at); }
 }  // namespace sanitizers
 
 #elif defined(CUDA_ON_CPU_ASAN)
@@ -46,7 +59,10 @@ struct Fiber {
   void make(const uint3 &, const uint3 &) { fake_stack = nullptr; }
   void be_this_thread() {}
   void end() {}
+  template <class F>
+  void copy(F act) { act(); }
 };
+constexpr bool COPIES_APART = false;
 inline const void *scheduler_stack;  // seen when the first fiber begins
 inline size_t scheduler_size;
 inline void leave(Fiber &from, Fiber &, const void *stack, size_t size, bool for_good) {
@@ -64,7 +80,10 @@ struct Fiber {
   void make(const uint3 &, const uint3 &) {}
   void be_this_thread() {}
   void end() {}
+  template <class F>
+  void copy(F act) { act(); }
 };
+constexpr bool COPIES_APART = false;
 inline void leave(Fiber &, Fiber &, const void *, size_t, bool) {}
 inline void arrived(Fiber &) {}
 inline void release(void *) {}

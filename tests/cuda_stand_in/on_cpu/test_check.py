@@ -48,6 +48,26 @@ def test_nothing_is_said_of_a_kernel_that_is_right(said, sanitizer):
     assert said(REVERSE, sanitizer) == []
 
 
+# The same with copies that nobody waits for before the barrier.
+COPIED = r"""
+extern "C" __global__ void __launch_bounds__(64) reverse(float* x, float* y) {
+  __shared__ alignas(64) float seen[64];
+  unsigned to = __cvta_generic_to_shared(seen + threadIdx.x);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(x + threadIdx.x), "n"(4));
+  asm volatile("cp.async.commit_group;" ::);
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING));
+  __syncthreads();
+  y[threadIdx.x] = seen[63 - threadIdx.x];
+}
+"""
+
+
+def test_a_copy_is_seen_after_a_barrier_only_where_it_was_waited_for_before(said):
+    assert said(COPIED.replace("PENDING", "0"), "thread") == []
+    (race, *_) = said(COPIED.replace("PENDING", "1"), "thread")
+    assert "data race" in race
+
+
 def test_a_barrier_that_is_missing_is_a_race(said):
     (race, *_) = said(REVERSE.replace("__syncthreads();", ""), "thread")
     assert "data race" in race
