@@ -19,7 +19,7 @@ from autotune.tvm_backend.graph.constants import fold_constants
 from autotune.tvm_backend.graph.embeddings import read_rows, slice_rows
 from autotune.tvm_backend.graph.fold_scale import fold_scales
 from autotune.tvm_backend.graph.fused_attention import fuse_attention
-from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision
+from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision, weights_by_terms
 from autotune.tvm_backend.graph.in_place import place_parts, share_buffers
 from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.graph.one_arena import place_activations
@@ -92,6 +92,7 @@ def _passes(
         (on_tensor_cores == "bf16", bfloat16),
         (on_tensor_cores in ("fp16", "bf16"), partial(fuse_attention, target=target)),
         (tensor_float, channels_last),
+        (tensor_float, weights_by_terms),
         (True, transform.LegalizeOps()),  # operators become tensor programs
         (True, transform.AnnotateTIROpPattern()),
         (True, transform.FoldConstant()),

@@ -3,8 +3,9 @@
 
     python scripts/gpu/check_estimates.py
 
-`h100_trials.jsonl.xz` has the trials that `prove.sh` made: of each its network and precision, the hash of its task, its
-schedule as a trace of TVM, the microseconds of a run, and the registers and the memory that the compiler gave it.
+`h100_trials.jsonl.xz` has the trials that `prove.sh` made, behind the task of each: its network and precision, its
+tensor program, its operations in 1e9. A trial has its schedule as a trace of TVM, the microseconds of a run, and the
+registers and the memory that the compiler gave it.
 Needs no GPU. Three numbers for each kind of kernel: `of a task` is Spearman's correlation of the ranks among the trials
 of a task, averaged over the tasks; `best` how many times the shortest time the trial takes that is estimated to be
 fastest, and `chance` what a trial at random takes, both as geometric means; `of all` is the correlation of all
@@ -16,23 +17,16 @@ from __future__ import annotations
 
 import json
 import lzma
-import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from statistics import geometric_mean, mean
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
-
-sys.path.insert(0, str(Path(__file__).parent))
-import forecast
-import models
 
 from autotune.tvm_backend.load import load_for_tuning
 
@@ -79,38 +73,30 @@ def by_kind() -> dict[str, tuple[list[Trial], Costs]]:
 
 def estimated() -> Iterator[Trial]:
     """Yield the trials of the file for which there is an estimate."""
-    trials = [json.loads(line) for line in lzma.decompress(TRIALS.read_bytes()).splitlines()]
-    with tempfile.TemporaryDirectory() as folder:
-        for (network, precision), group in groupby(trials, lambda item: (item["network"], item["precision"])):
-            yield from _of_network(models.write(network, Path(folder)), precision, list(group))
+    import tvm
 
-
-def _of_network(path: Path, precision: Any, trials: Sequence[dict[str, Any]]) -> Iterator[Trial]:
-    from autotune.tvm_backend.search.tasks import extract_tasks
+    from autotune.tvm_backend.search.nest import NestFeatures
     from autotune.tvm_backend.target import resolve_target, tvm_target
 
     target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
-    tasks = {task.spec.hash: task for task in extract_tasks(forecast.prepared(path, target, precision), target)}
-    for hash, group in groupby(trials, lambda item: item["task"]):
-        if hash in tasks:
-            yield from _of_task((path.stem, str(precision)), tasks[hash], target, list(group))
+    for record in map(json.loads, lzma.decompress(TRIALS.read_bytes()).splitlines()):
+        if "program" in record:
+            task = record
+            nests = NestFeatures(tvm.ir.load_json(json.dumps(record["program"])), target)
         else:
-            print(f"{path.stem} in {precision} has no task {hash} any more", file=sys.stderr)
+            yield from _of_trial(task, nests, record)
 
 
-def _of_task(network: tuple[str, str], task: Any, target: Any, trials: Sequence[dict[str, Any]]) -> Iterator[Trial]:
+def _of_trial(task: Mapping[str, Any], nests: Any, trial: Mapping[str, Any]) -> Iterator[Trial]:
     from autotune.tvm_backend.search.design_space import before_postprocessing, sampled
-    from autotune.tvm_backend.search.nest import NestFeatures
     from autotune.tvm_backend.search.scores import judge_of
 
-    nests = NestFeatures(task.program, target)
-    for trial in trials:
-        instructions = before_postprocessing(trial["trace"])
-        if judge_of(nests, instructions) is not None:
-            kind = TENSOR_CORES if "auto_tensorize" in str(instructions) else NESTS
-            decisions = [np.array(item, dtype=np.float64) for item in sampled(trial["trace"])]
-            estimate = partial(_estimate, nests, instructions, decisions, task.spec.gflop)
-            yield Trial(network, task.spec.hash, kind, trial["us"], estimate)
+    instructions = before_postprocessing(trial["trace"])
+    if judge_of(nests, instructions) is not None:
+        kind = TENSOR_CORES if "auto_tensorize" in str(instructions) else NESTS
+        decisions = [np.array(item, dtype=np.float64) for item in sampled(trial["trace"])]
+        estimate = partial(_estimate, nests, instructions, decisions, task["gflop"])
+        yield Trial((task["network"], task["precision"]), task["task"], kind, trial["us"], estimate)
 
 
 def _estimate(nests: Any, instructions: Any, decisions: Sequence[Any], gflop: float, costs: Sequence[Costs]) -> Any:

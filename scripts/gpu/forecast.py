@@ -4,9 +4,9 @@
     python scripts/gpu/forecast.py resnet18 resnet50 bert_layer
 
 A product takes what `search/occupancy.py` and `search/tensor_cores.py` estimate for the best of DRAWN random schedules,
-and every other kernel STARTED_US and its bytes from memory. Every network is forecast with sums split among blocks and
-without. The floor is what no kernel can beat: all operations at the peak of the GPU, or all bytes from memory. The
-peaks are those of NVIDIA's data sheet of the H100 SXM.
+and every other kernel STARTED_US and its bytes from memory. Attention that is one kernel is left out. Every network is
+forecast with sums split among blocks and without. The floor is what no kernel can beat: all operations at the peak of
+the GPU, or all bytes from memory. The peaks are those of NVIDIA's data sheet of the H100 SXM.
 """
 
 from __future__ import annotations

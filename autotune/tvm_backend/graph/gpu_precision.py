@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 from autotune.errors import BadInput
-from autotune.tvm_backend.expressions import bindings_of, float_dtype, op_name
+from autotune.tvm_backend.expressions import (
+    bindings_of,
+    constant_of,
+    float_dtype,
+    is_tensor_constant,
+    op_name,
+    static_shape,
+    values_of,
+)
 from autotune.tvm_backend.graph.constants import fold_constants
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
-from autotune.tvm_backend.types import Expr, IRModule
+from autotune.tvm_backend.types import Expr, IRModule, TensorExpr
 
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
@@ -24,6 +32,36 @@ def channels_last(mod: IRModule) -> IRModule:
         mod: A module before LegalizeOps, with its constants and batch normalisations folded.
     """
     return fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(mod))
+
+
+def weights_by_terms(mod: IRModule) -> IRModule:
+    """Transpose the constant matrices that products multiply by from the right, so that terms lie together.
+
+    Only so `ldmatrix` loads operands of 32 bits. Those of 16 bits it transposes itself.
+
+    Args:
+        mod: A module before LegalizeOps, in float32.
+    """
+    return rewrite_and_clean(mod, _ByTerms)
+
+
+class _ByTerms(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        if op_name(value) != "relax.matmul" or float_dtype(value) != "float32":
+            return None
+        left, right = value.args
+        shape = static_shape(right)
+        if not is_tensor_constant(right) or len(shape) != 2 or not static_shape(left):
+            return None
+        turned = constant_of(values_of(right).T, "float32")
+        return self.builder.call_te(_product_by_terms, self.leaf(left), turned, primfunc_name_hint="matmul")
+
+
+def _product_by_terms(left: TensorExpr, right: TensorExpr) -> TensorExpr:
+    term = te.reduce_axis((0, right.shape[1]), "k")
+    shape = (*left.shape[:-1], right.shape[0])
+    element = lambda *place: te.sum(left[(*place[:-1], term)] * right[place[-1], term], term)  # noqa: E731
+    return te.compute(shape, element, "matmul")
 
 
 def half_precision(mod: IRModule) -> IRModule:

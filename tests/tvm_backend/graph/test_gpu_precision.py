@@ -18,7 +18,7 @@ from autotune.storage.formats import Candidate
 from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
 from autotune.tvm_backend.expressions import op_name
-from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision
+from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision, weights_by_terms
 from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.lowering import prepare
@@ -118,6 +118,16 @@ def test_in_tf32_everything_stays_float32_with_the_channels_innermost(plain, wan
     images = [call for call in calls(module) if op_name(call) == "relax.nn.conv2d"]
     assert len(images) == 3
     assert {str(call.attrs.data_layout) for call in images} == {"NHWC"}
+    assert np.allclose(run(module), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_in_tf32_constant_matrices_are_transposed(plain, wanted):
+    module = weights_by_terms(channels_last(plain))
+    assert "relax.matmul" not in map(op_name, calls(module))
+    (product,) = [item for item in module.functions.values() if isinstance(item, tvm.tirx.PrimFunc)]
+    before = next(call.args[1] for call in calls(plain) if op_name(call) == "relax.matmul")
+    _, after, _ = product.params
+    assert [int(size) for size in after.ty.shape] == [int(size) for size in reversed(before.ty.shape.values)]
     assert np.allclose(run(module), wanted, rtol=1e-4, atol=1e-5)
 
 
