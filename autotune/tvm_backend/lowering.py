@@ -23,6 +23,7 @@ from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, ha
 from autotune.tvm_backend.graph.in_place import place_parts, share_buffers
 from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.graph.one_arena import place_activations
+from autotune.tvm_backend.graph.one_recording import in_one_recording
 from autotune.tvm_backend.graph.open_loops import bodies_of, without_bodies
 from autotune.tvm_backend.graph.permutations import sink_permutations
 from autotune.tvm_backend.graph.reshape import sink_reshapes
@@ -176,11 +177,12 @@ def finish(module: IRModule, target: Target, *, cuda_graph: bool = False) -> IRM
     """Lower a module with scheduled tensor programs to what TVM's virtual machine runs.
 
     Args:
-        cuda_graph: Whether kernels that neither read an input nor write an output are launched together, as a CUDA
-            graph. The first call of the model records it.
+        cuda_graph: Whether kernels are launched together, as a CUDA graph, but for the first and the last ones, which
+            read inputs and write outputs. The first call of the model records it.
     """
     passes: list[Rewrite] = [
         transform.RewriteDataflowReshape(),
+        *([in_one_recording] if cuda_graph else []),
         transform.ToNonDataflow(),
         transform.RemovePurityChecking(),
         transform.CallTIRRewrite(),

@@ -86,6 +86,10 @@ class Rewriter:
         """Return the new expression for an old variable, of the same shape and layout."""
         raise NotImplementedError
 
+    def output(self, var: Var) -> Expr:
+        """Return the new expression of an old variable that leaves its block."""
+        return self.plain(var)
+
     def bind(self, var: Var, expr: Expr) -> None:
         """Replace all expressions for an old variable by a new one."""
         raise NotImplementedError
@@ -159,7 +163,7 @@ class Rewriter:
         with self.builder.dataflow():
             self._bindings(block)
             visible = [item.var for item in block.bindings if not isinstance(item.var, relax.DataflowVar)]
-            made = [self.builder.emit_output(self.plain(var), var.name) for var in visible]
+            made = [self.builder.emit_output(self.output(var), var.name) for var in visible]
         for name, expressions in before.items():
             setattr(self, name, expressions)
         for var, output in zip(visible, made, strict=True):
