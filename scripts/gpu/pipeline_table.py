@@ -2,12 +2,13 @@
 """Say what ptxas makes of the pipeline for tensor cores: registers, spills, occupancy, instructions of the inner loop.
 
     pip install nvidia-cuda-nvdisasm                # or put an `nvdisasm` into PATH
-    python scripts/gpu/pipeline_table.py            # needs no GPU; 36 kernels in some minutes
+    python scripts/gpu/pipeline_table.py            # needs no GPU; some 60 kernels in a minute or two
     python scripts/gpu/pipeline_table.py product_fp16 --arch sm_80
 
 The inner loop is the one with the most `HMMA` or `IMMA`. For each of these, a warp of CUTLASS's multistage kernels has
 one `LDSM` for 16 rows of either operand (tiles of 64 by 64: 32 products and 8 loads a step), and each thread copies its
-part of both tiles in pieces of 16 bytes (`LDGSTS`). What is left are addresses, barriers and branches.
+part of both tiles in pieces of 16 bytes (`LDGSTS`). What is left are addresses, barriers and branches, in TF32 the
+rounding of operands, and in attention (`attention.cuh`: queries, keys, threads, steps, stages) the softmax.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ TILES = (
     (64, 64, 64, 4, 3),
     (32, 64, 64, 4, 4),
 )
+HEADS = (32, 64, 128)  # elements
 _ARITHMETIC = ("HMMA", "IMMA")
 _COUNTED = ("LDSM", "LDGSTS", "LDS", "BAR")
 _ADDRESS = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+\s+)?([A-Z][\w.]*)([^;]*);")
@@ -160,26 +162,45 @@ def disassembled(code: bytes, disassembler: str) -> str:
 
 def row(kind: str, tiles: tuple[int, int, int, int, int], target: Any, disassembler: str) -> list[object] | None:
     """The cells of a line of the table; None where there are no such tiles of the kind."""
-    from autotune.tvm_backend.cuda import cubin, tensor_pipeline
+    from autotune.tvm_backend.cuda import tensor_pipeline
     from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
 
     schedule = schedule_of(KINDS[kind](), target, tiles)
     if schedule is None:
         return None
     ((_, chosen),) = tensor_pipeline.marked(schedule.mod)
-    chip = multiprocessors(target)
-    if not tensor_pipeline.fits(schedule.mod, chip.shared - 1024):
+    if not tensor_pipeline.fits(schedule.mod, multiprocessors(target).shared - 1024):
         return None
+    return _cells(schedule.mod, target, chosen.threads, chosen.shared_bytes(), disassembler)
+
+
+def attention_row(size: int, target: Any, disassembler: str) -> tuple[str, list[object]]:
+    """The tile and the cells of attention with heads of a size, and with a mask."""
+    import tvm
+
+    from autotune.tvm_backend.cuda.attention_kernel import AttentionShape
+
+    shape = AttentionShape(8, 12, 512, 512, size, 0.125, (8, 1, 1, 512))
+    program = shape.program("float16", target).with_attr("global_symbol", "main")
+    cells = _cells(tvm.IRModule({"main": program}), target, 128, shape.shared_bytes(4), disassembler)
+    return f"64, 64, 128, {size // 16}, 2", cells
+
+
+def _cells(scheduled: Any, target: Any, threads: int, used: int, disassembler: str) -> list[object]:
+    from autotune.tvm_backend.cuda import cubin
+    from autotune.tvm_backend.cuda.multiprocessors import multiprocessors
+
+    chip = multiprocessors(target)
     with tempfile.TemporaryDirectory() as folder:
-        _, code = build(schedule.mod, target, Path(folder, "kernel.so"))
+        _, code = build(scheduled, target, Path(folder, "kernel.so"))
     (kernel,) = cubin.read(code).kernels
-    registers = -(-kernel.registers // 8) * 8 * chosen.threads
-    shared = chosen.shared_bytes() + 1024
-    blocks = min(_REGISTERS // registers, chip.shared // shared, chip.threads // chosen.threads, _MAX_BLOCKS)
+    registers = -(-kernel.registers // 8) * 8 * threads
+    shared = used + 1024
+    blocks = min(_REGISTERS // registers, chip.shared // shared, chip.threads // threads, _MAX_BLOCKS)
     loop = inner_loop(disassembled(code, disassembler))
     others = sum(loop.counts.values()) - loop.products - sum(loop.counts[name] for name in _COUNTED)
     counts = [loop.products, *(loop.counts[name] for name in _COUNTED), others]
-    return [kernel.registers, kernel.stack_bytes, shared >> 10, blocks, blocks * chosen.threads // 32, *counts]
+    return [kernel.registers, kernel.stack_bytes, shared >> 10, blocks, blocks * threads // 32, *counts]
 
 
 def main() -> None:
@@ -204,6 +225,10 @@ def main() -> None:
             if cells is not None:
                 print(f"| {kind} | {', '.join(map(str, tiles))} | {' | '.join(map(str, cells))} |", flush=True)
                 spilled = spilled or bool(cells[1])
+    for size in HEADS if not given.kinds else ():
+        tile, cells = attention_row(size, target, disassembler)
+        print(f"| attention in fp16, heads of {size} | {tile} | {' | '.join(map(str, cells))} |", flush=True)
+        spilled = spilled or bool(cells[1])
     sys.exit("a kernel spills registers" if spilled else 0)
 
 

@@ -70,3 +70,5 @@ def test_a_kernel_spills_nothing_and_multiplies_four_times_a_load(script):
     _, target = cuda_target()
     _, stack, _, _, _, products, loads, *_ = script.row("product_fp16", (128, 128, 128, 2, 3), target, disassembler)
     assert (stack, products, loads) == (0, 64, 16)
+    _, (_, stack, _, _, _, products, *_) = script.attention_row(64, target, disassembler)
+    assert (stack, products) == (0, 64), "half of them of queries and keys, half of weights and values"

@@ -69,7 +69,7 @@ class AttentionShape:
             and self.size <= _DEPTHS[-1]
             and max(rows, math.prod(self.added)) < _MAX_INT
             and all(extent in (1, whole) for extent, whole in zip(self.added, scores, strict=False))
-            and self._shared_bytes(_WARPS[0]) <= max_shared_default(target)
+            and self.shared_bytes(_WARPS[0]) <= max_shared_default(target)
         )
 
     def program(self, dtype: str, target: Target) -> PrimFunc:
@@ -94,11 +94,15 @@ class AttentionShape:
                 ):
                     T.reads(*map(_whole, operands))
                     T.writes(_whole(result))
-                    shared = T.alloc_buffer((self._shared_bytes(warps),), "uint8", scope="shared.dyn")
+                    shared = T.alloc_buffer((self.shared_bytes(warps),), "uint8", scope="shared.dyn")
                     pointers = [result.access_ptr("w"), *(item.access_ptr("r") for item in operands)]
                     name, code = self._code(dtype, warps)
                     T.evaluate(cuda_func_call(name, *pointers, shared.access_ptr("rw"), block, source_code=code))
         return builder.get()
+
+    def shared_bytes(self, warps: int) -> int:
+        """Return the bytes of shared memory of a block: of the queries, and of two tiles of keys and values."""
+        return (warps * _ROWS + 4 * _TILE) * self._depth * _SIZE
 
     @property
     def _depth(self) -> int:
@@ -106,10 +110,6 @@ class AttentionShape:
 
     def _blocks(self, warps: int) -> int:
         return self.batch * self.heads * math.ceil(self.queries / (warps * _ROWS))
-
-    def _shared_bytes(self, warps: int) -> int:
-        """Of the queries, and of two tiles of keys and values."""
-        return (warps * _ROWS + 4 * _TILE) * self._depth * _SIZE
 
     def _arguments(self, dtype: str) -> list[Buffer]:
         """Declare the arguments of the program that is open."""
