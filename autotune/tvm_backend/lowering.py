@@ -22,6 +22,7 @@ from autotune.tvm_backend.graph.fused_attention import fuse_attention
 from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision, weights_by_terms
 from autotune.tvm_backend.graph.in_place import place_parts, share_buffers
 from autotune.tvm_backend.graph.joined_modules import Joiner
+from autotune.tvm_backend.graph.joined_projections import join_projections
 from autotune.tvm_backend.graph.one_arena import place_activations
 from autotune.tvm_backend.graph.one_recording import in_one_recording
 from autotune.tvm_backend.graph.open_loops import bodies_of, without_bodies
@@ -81,6 +82,7 @@ def _passes(
         (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
         (True, fold_scales),  # a multiplication by a constant goes into the weights before it
         (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
+        (on_tensor_cores in ("fp16", "bf16"), join_projections),  # whose parts attention reads where they lie
         (True, name_operators),  # from here on a plan can speak of them
         (cpu and precision == "bf16", partial(bfloat16_kernels, target=target)),  # what is left stays in fp32
         (cpu, partial(sink_permutations, ties=False)),  # again, for packed images are permuted

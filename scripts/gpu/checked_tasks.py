@@ -68,18 +68,19 @@ def plain_attention(shape: Any, dtype: str) -> list[Any]:
     """What such a kernel computes, as the arguments of `te.create_prim_func`."""
     from tvm import te, topi
 
-    q, k, v = (
-        _tensor(name, shape.batch, rows, shape.heads, shape.size, dtype=dtype)
-        for name, rows in (("q", shape.queries), ("k", shape.keys), ("v", shape.keys))
-    )
+    width = shape.heads * shape.size
+    rows = {"q": shape.queries, "k": shape.keys, "v": shape.keys}
+    q, k, v = tensors = [_tensor(name, shape.batch, count, width, dtype=dtype) for name, count in rows.items()]
+    at = lambda tensor, n, row, h, e: tensor[n, row, h * shape.size + e].astype("float32")  # noqa: E731
     added = [_tensor("added", *shape.added)] if shape.added else []
     d, j = te.reduce_axis((0, shape.size), "d"), te.reduce_axis((0, shape.keys), "j")
     of_scores = (shape.batch, shape.heads, shape.queries, shape.keys)
-    product = lambda n, h, i, k_: te.sum(q[n, i, h, d].astype("float32") * k[n, k_, h, d].astype("float32"), d)  # noqa: E731
+    product = lambda n, h, i, k_: te.sum(at(q, n, i, h, d) * at(k, n, k_, h, d), d)  # noqa: E731
     scores = topi.multiply(te.compute(of_scores, product, "scores"), shape.scale)
     weights = topi.nn.softmax(topi.add(scores, added[0]) if added else scores)
-    element = lambda n, i, h, e: te.sum(weights[n, h, i, j] * v[n, j, h, e].astype("float32"), j)  # noqa: E731
-    return [q, k, v, *added, topi.cast(te.compute(q.shape, element, "mixed"), dtype)]
+    element = lambda n, i, h, e: te.sum(weights[n, h, i, j] * at(v, n, j, h, e), j)  # noqa: E731
+    mixed = te.compute((shape.batch, shape.queries, shape.heads, shape.size), element, "mixed")
+    return [*tensors, *added, topi.cast(mixed, dtype)]
 
 
 def _tensor(name: str, *shape: int, dtype: str = "float32") -> Any:

@@ -51,11 +51,18 @@ struct Nothing {
   __device__ __forceinline__ float at(int, int) const { return 0; }
 };
 
+/* Where the heads of an operand lie in rows of WIDTH elements. */
+template <int WIDTH_, int OFFSET_>
+struct Part {
+  static constexpr int WIDTH = WIDTH_, OFFSET = OFFSET_;
+};
+
 /* SIZE is of a head, DEPTH what it is filled up to. A block has ROWS queries for each of its WARPS. */
-template <class Element, class Bias, int HEADS, int QUERIES, int KEYS, int SIZE, int DEPTH, int WARPS, int TILE>
+template <class Element, class Bias, class OfQ, class OfK, class OfV, int HEADS, int QUERIES, int KEYS, int SIZE,
+          int DEPTH, int WARPS, int TILE>
 struct Attention {
+  using OfOut = Part<HEADS * SIZE, 0>;
   static constexpr int THREADS = WARPS * LANES;
-  static constexpr int STRIDE = HEADS * SIZE;
   static constexpr int TILES = (KEYS + TILE - 1) / TILE;
   static constexpr int TERMS = INSTRUCTION / 2;  // of an instruction
   using Q = Tile<Element, WARPS * ROWS, DEPTH / TERMS, true>;
@@ -165,7 +172,7 @@ struct Attention {
       int down = warp() * ROWS + number / PIECES, piece = number % PIECES;
       if (row + down >= QUERIES) break;
       int4 taken = *reinterpret_cast<const int4*>(shared + Q::place(down, piece));
-      *reinterpret_cast<int4*>(out + (row + down) * STRIDE + piece * (PIECE / 2)) = taken;
+      *reinterpret_cast<int4*>(out + (row + down) * OfOut::WIDTH + piece * (PIECE / 2)) = taken;
     }
   }
 
@@ -175,12 +182,12 @@ struct Attention {
     auto copy = [&](int tile) {
       if (tile < TILES) {
         unsigned stage = shared + Q::BYTES + tile % 2 * STAGE;
-        K::template copy<THREADS>(stage, Head<KEYS, STRIDE, SIZE, true>{k}, tile * TILE, 0);
-        V::template copy<THREADS>(stage + K::BYTES, Head<KEYS, STRIDE, SIZE, false>{v}, 0, tile * TILE);
+        K::template copy<THREADS>(stage, Head<KEYS, OfK::WIDTH, SIZE, true>{k}, tile * TILE, 0);
+        V::template copy<THREADS>(stage + K::BYTES, Head<KEYS, OfV::WIDTH, SIZE, false>{v}, 0, tile * TILE);
       }
       commit();  // an empty group counts, too
     };
-    Q::template copy<THREADS>(shared, Head<QUERIES, STRIDE, SIZE, true>{q}, row, 0);
+    Q::template copy<THREADS>(shared, Head<QUERIES, OfQ::WIDTH, SIZE, true>{q}, row, 0);
     copy(0);
 #pragma unroll 1
     for (int tile = 0; tile < TILES; ++tile) {
@@ -197,18 +204,20 @@ struct Attention {
     store(out, memory, row);
   }
 
-  /* Computes the results of block number BLOCK. All tensors lie as (batch, rows, heads, elements). */
+  /* Computes the results of block number BLOCK. Tensors lie as (batch, rows, heads, elements). */
   static __device__ __forceinline__ void run(void* out, const void* q, const void* k, const void* v, const Bias& bias,
                                              float scale, void* shared, int block) {
     constexpr int BLOCKS = (QUERIES + WARPS * ROWS - 1) / (WARPS * ROWS);  // of a head
     int batch = block / BLOCKS / HEADS, head = block / BLOCKS % HEADS;
-    auto begin = [&](int rows) { return static_cast<long long>(batch) * rows * STRIDE + head * SIZE; };
+    auto begin = [&](auto part, const void* all, int rows) {
+      const auto* first = static_cast<const unsigned short*>(all) + decltype(part)::OFFSET + head * SIZE;
+      return first + static_cast<long long>(batch) * rows * decltype(part)::WIDTH;
+    };
     Attention attention = {};
     attention.largest[0] = attention.largest[1] = -INFINITY;
-    attention.sum(static_cast<unsigned short*>(out) + begin(QUERIES),
-                  static_cast<const unsigned short*>(q) + begin(QUERIES),
-                  static_cast<const unsigned short*>(k) + begin(KEYS), static_cast<const unsigned short*>(v) + begin(KEYS),
-                  bias.of(batch, head), scale, static_cast<char*>(shared), block % BLOCKS * (WARPS * ROWS));
+    attention.sum(const_cast<unsigned short*>(begin(OfOut{}, out, QUERIES)), begin(OfQ{}, q, QUERIES),
+                  begin(OfK{}, k, KEYS), begin(OfV{}, v, KEYS), bias.of(batch, head), scale,
+                  static_cast<char*>(shared), block % BLOCKS * (WARPS * ROWS));
   }
 };
 }  // namespace attention

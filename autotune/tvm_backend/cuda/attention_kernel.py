@@ -38,12 +38,26 @@ static __device__ __forceinline__ void {name}(
 
 
 @dataclass(frozen=True)
+class RowPart:
+    """Where the heads of an operand lie in the rows of a tensor (batch, rows, width): at an offset."""
+
+    width: int
+    offset: int = 0
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether elements that are copied together lie together in each row."""
+        return self.width % _TOGETHER == 0 and self.offset % _TOGETHER == 0
+
+
+@dataclass(frozen=True)
 class AttentionShape:
     """The shapes of an attention: (batch, queries, heads, size), and (batch, keys, heads, size) of keys and values.
 
     Attributes:
         scale: What scores are multiplied by.
         added: The shape of what is added to them, of four axes; empty where nothing is.
+        parts: Of which tensors queries, keys and values are parts; empty where they are tensors of their own.
     """
 
     batch: int
@@ -53,6 +67,7 @@ class AttentionShape:
     size: int
     scale: float
     added: tuple[int, ...] = ()
+    parts: tuple[RowPart, ...] = ()
 
     def fits(self, target: Target) -> bool:
         """Return whether there is a kernel for these shapes on a target.
@@ -61,12 +76,13 @@ class AttentionShape:
         """
         if target.kind.name != "cuda" or generation(target) < _AMPERE:
             return False
-        rows = max(self.queries, self.keys) * self.heads * self.size
+        rows = max(self.queries, self.keys) * max(part.width for part in self._operands)
         scores = (self.batch, self.heads, self.queries, self.keys)
         return (
             self.queries >= _ROWS
             and self.size % _TOGETHER == 0
             and self.size <= _DEPTHS[-1]
+            and all(part.is_aligned for part in self._operands)
             and max(rows, math.prod(self.added)) < _MAX_INT
             and all(extent in (1, whole) for extent, whole in zip(self.added, scores, strict=False))
             and self.shared_bytes(_WARPS[0]) <= max_shared_default(target)
@@ -74,6 +90,8 @@ class AttentionShape:
 
     def program(self, dtype: str, target: Target) -> PrimFunc:
         """Return the program: queries, keys, values and what is added in float32 if anything is, then the result.
+
+        Operands are (batch, rows, width), and the result is (batch, queries, heads, size).
 
         Args:
             dtype: That of queries, keys, values and result, of `ELEMENTS`.
@@ -105,6 +123,10 @@ class AttentionShape:
         return (warps * _ROWS + 4 * _TILE) * self._depth * _SIZE
 
     @property
+    def _operands(self) -> tuple[RowPart, ...]:
+        return self.parts or (RowPart(self.heads * self.size),) * 3
+
+    @property
     def _depth(self) -> int:
         return next(depth for depth in _DEPTHS if self.size <= depth)
 
@@ -113,13 +135,14 @@ class AttentionShape:
 
     def _arguments(self, dtype: str) -> list[Buffer]:
         """Declare the arguments of the program that is open."""
-        rows = {"q": self.queries, "k": self.keys, "v": self.keys, "out": self.queries}
+        rows = (self.queries, self.keys, self.keys)
         kinds: dict[str, tuple[tuple[int, ...], str]] = {
-            name: ((self.batch, count, self.heads, self.size), dtype) for name, count in rows.items()
+            name: ((self.batch, count, part.width), dtype)
+            for name, count, part in zip("qkv", rows, self._operands, strict=True)
         }
         if self.added:
             kinds["bias"] = (self.added, "float32")
-            kinds["out"] = kinds.pop("out")  # it is the last one
+        kinds["out"] = ((self.batch, self.queries, self.heads, self.size), dtype)
         return [T.match_buffer(T.arg(name, T.handle()), *kind) for name, kind in kinds.items()]
 
     def _code(self, dtype: str, warps: int) -> tuple[str, str]:
@@ -127,7 +150,9 @@ class AttentionShape:
         strides = [math.prod(self.added[axis + 1 :]) * (extent > 1) for axis, extent in enumerate(self.added)]
         added = f"Added<{', '.join(map(str, strides))}>" if strides else "Nothing"
         sizes = [self.heads, self.queries, self.keys, self.size, self._depth, warps, _TILE]
-        arguments = ", ".join([f"{MARK}{ELEMENTS[dtype]}", f"{ATTENTION_MARK}{added}", *map(str, sizes)])
+        places = [f"Part<{part.width}, {part.offset}>" for part in self._operands]
+        classes = [f"{MARK}{ELEMENTS[dtype]}", *(ATTENTION_MARK + name for name in (added, *places))]
+        arguments = ", ".join([*classes, *map(str, sizes)])
         code = _CODE.format(
             name=_NAME,
             bias="const void* bias, " if strides else "",

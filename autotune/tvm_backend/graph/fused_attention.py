@@ -7,12 +7,12 @@ and behind it vanish. Its scores are in float32, and so is the mask, as it was b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 
 from tvm import relax
 
-from autotune.tvm_backend.cuda.attention_kernel import ELEMENTS, AttentionShape
+from autotune.tvm_backend.cuda.attention_kernel import ELEMENTS, AttentionShape, RowPart
 from autotune.tvm_backend.expressions import (
     is_tensor_constant,
     op_name,
@@ -28,6 +28,7 @@ _FLOAT = "float32"
 _CONVERSION = "relax.astype"
 _PERMUTATION = "relax.permute_dims"
 _BY_HEADS = (0, 2, 1, 3)  # from (batch, rows, heads, size) to (batch, heads, rows, size), and back
+_LAST = 2  # axis of rows
 _KEYS_BY_ROWS = (0, 3, 1, 2)  # from (batch, heads, size, rows) to (batch, rows, heads, size)
 
 
@@ -85,10 +86,11 @@ class _Joiner(PlainRewriter):
         dtype = str(value.ty.dtype)
         queries, values = (self._permuted(item, _BY_HEADS) for item in (written.queries, written.values))
         keys = self._permuted(written.keys, _KEYS_BY_ROWS)
+        rows = [self._rows(item) for item in (queries, keys, values)]
         added = [] if written.added is None else [self._in_float32(written.added, shape.added)]
+        program = replace(shape, parts=tuple(part for _, part in rows)).program(dtype, self._target)
         result = (shape.batch, shape.queries, shape.heads, shape.size)
-        program = shape.program(dtype, self._target)
-        joined = self.kernel(program, "attention", [queries, keys, values, *added], result, dtype)
+        joined = self.kernel(program, "attention", [*(tensor for tensor, _ in rows), *added], result, dtype)
         return relax.op.permute_dims(joined, _BY_HEADS)
 
     def _written(self, value: Expr) -> _Written | None:
@@ -155,6 +157,28 @@ class _Joiner(PlainRewriter):
         before = [int(axis) % len(axes) for axis in made.attrs.axes]
         is_undone = [before[int(axis) % len(axes)] for axis in axes] == list(range(len(axes)))
         return made.args[0] if is_undone else None
+
+    def _rows(self, heads: Expr) -> tuple[Expr, RowPart]:
+        """The tensor (batch, rows, width) that an operand (batch, rows, heads, size) is a part of, and which part."""
+        batch, rows, count, size = static_shape(heads)
+        made: Expr = self.builder.lookup_binding(heads) if isinstance(heads, relax.Var) else None
+        flat = made.args[0] if op_name(made) == "relax.reshape" else None
+        if flat is None or static_shape(flat) != (batch, rows, count * size):
+            flat = self.emit(relax.op.reshape(heads, (batch, rows, count * size)))
+        whole, begin = self._cut_from(flat)
+        part = RowPart(static_shape(whole)[-1], begin)
+        return (whole, part) if part.is_aligned else (flat, RowPart(count * size))
+
+    def _cut_from(self, rows: Expr) -> tuple[Expr, int]:
+        """What a tensor of three axes is cut from along the last one, and where it begins there."""
+        made: Expr = self.builder.lookup_binding(rows) if isinstance(rows, relax.Var) else None
+        if op_name(made) != "relax.strided_slice":
+            return rows, 0
+        whole, axes, begins, _, *strides = made.args
+        numbers = [int(item.value) for items in (axes, begins, *strides) for item in items]
+        if len(axes) != 1 or numbers[0] != _LAST or numbers[1] < 0 or numbers[2:] not in ([], [1]):
+            return rows, 0
+        return whole, numbers[1]
 
     def _in_float32(self, added: Expr, shape: Sequence[int]) -> Expr:
         """What is added to the scores, of four axes."""

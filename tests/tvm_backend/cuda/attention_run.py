@@ -1,8 +1,9 @@
 """Run attention as one kernel on random numbers, and say how far it is from NumPy.
 
-    python attention_run.py FOLDER DTYPE,BATCH,HEADS,QUERIES,KEYS,SIZE[,BIAS...]...
+    python attention_run.py FOLDER DTYPE,JOINED,BATCH,HEADS,QUERIES,KEYS,SIZE[,BIAS...]...
 
-BIAS is the shape of what is added to the scores, of four numbers. Prints the largest error of each.
+JOINED is 1 where keys and values are parts of one tensor, and 0 where they are tensors of their own. BIAS is the shape
+of what is added to the scores, of four numbers. Prints the largest error of each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np  # noqa: E402
 import tvm  # noqa: E402
 
 from autotune.machine.gpus import cuda_devices  # noqa: E402
-from autotune.tvm_backend.cuda.attention_kernel import AttentionShape  # noqa: E402
+from autotune.tvm_backend.cuda.attention_kernel import AttentionShape, RowPart  # noqa: E402
 from autotune.tvm_backend.kernels.build_kernel import build_library  # noqa: E402
 from autotune.tvm_backend.target import resolve_target, tvm_target  # noqa: E402
 
@@ -34,7 +35,7 @@ def wanted(q, k, v, bias, scale):
     return (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)
 
 
-def main(library, dtype, *numbers):
+def main(library, dtype, joined, *numbers):
     batch, heads, queries, keys, size, *added = map(int, numbers)
     element = {"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)
     rng = np.random.default_rng(1)
@@ -44,12 +45,16 @@ def main(library, dtype, *numbers):
         bias[..., added[-1] // 2 :] = MASKED  # and the first tile of keys of the last query
         bias[..., -1, : added[-1] // 3] = MASKED
         bias[..., -1, added[-1] // 3 :] = 0
-    shape = AttentionShape(batch, heads, queries, keys, size, size**-0.5, tuple(added))
+    width = heads * size
+    parts = (RowPart(width), RowPart(2 * width), RowPart(2 * width, width)) if int(joined) else ()
+    shape = AttentionShape(batch, heads, queries, keys, size, size**-0.5, tuple(added), parts)
     assert shape.fits(TARGET)
     program = shape.program(dtype, TARGET)
     build_library(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}), TARGET, library)
+    rows = [item.reshape(batch, -1, width) for item in (q, k, v)]
+    operands = [rows[0], *[np.concatenate(rows[1:], axis=-1)] * 2] if parts else rows
     out = tvm.runtime.tensor(np.full((batch, queries, heads, size), 99).astype(element), tvm.cuda(0))
-    inputs = [tvm.runtime.tensor(item, tvm.cuda(0)) for item in (q, k, v, *([bias] if added else []))]
+    inputs = [tvm.runtime.tensor(item, tvm.cuda(0)) for item in (*operands, *([bias] if added else []))]
     tvm.runtime.load_module(library)["main"](*inputs, out)
     error = np.abs(out.numpy().astype(np.float32) - wanted(q, k, v, bias if added else 0, size**-0.5)).max()
     sys.stdout.write(f"{error:.1e}\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tvm_backend.cuda.attention_kernel import AttentionShape
+from autotune.tvm_backend.cuda.attention_kernel import AttentionShape, RowPart
 from autotune.tvm_backend.target import resolve_target, tvm_target
 
 from ...cuda_stand_in.on_cpu import image
@@ -16,14 +16,15 @@ on_cpu = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {
 
 SCRIPT = Path(__file__).with_name("attention_run.py").read_text()
 LARGEST_ERROR = {"float16": 2e-3, "bfloat16": 2e-2}
-# Batch, heads, queries, keys, the size of a head, and the shape of what is added to the scores.
-QUICK = [("float16", 2, 3, 33, 150, 40, 2, 1, 1, 150), ("bfloat16", 1, 2, 70, 64, 64)]
+# Whether keys and values are parts of one tensor; batch, heads, queries, keys, the size of a head, and the shape of
+# what is added to the scores.
+QUICK = [("float16", 0, 2, 3, 33, 150, 40, 2, 1, 1, 150), ("bfloat16", 1, 2, 2, 70, 64, 64)]
 MORE = [
-    (1, 1, 16, 5, 8),
-    (1, 2, 64, 129, 128, 1, 2, 64, 129),
-    (2, 2, 200, 200, 32, 1, 1, 200, 200),
-    (1, 3, 65, 63, 72, 1, 3, 1, 63),
-    (1, 140, 17, 16, 64, 1, 1, 17, 1),
+    (0, 1, 1, 16, 5, 8),
+    (0, 1, 2, 64, 129, 128, 1, 2, 64, 129),
+    (1, 2, 2, 200, 200, 32, 1, 1, 200, 200),
+    (1, 1, 3, 65, 63, 72, 1, 3, 1, 63),
+    (0, 1, 140, 17, 16, 64, 1, 1, 17, 1),
 ]
 
 
@@ -60,6 +61,9 @@ SHAPE = AttentionShape(batch=2, heads=4, queries=32, keys=48, size=64, scale=0.1
         ({"added": (1, 4, 1, 48)}, True),
         ({"added": (1, 2, 1, 48)}, False),
         ({"keys": 2**24}, False),
+        ({"parts": (RowPart(768), RowPart(768, 256), RowPart(768, 512))}, True),
+        ({"parts": (RowPart(768), RowPart(768, 260), RowPart(768, 512))}, False),
+        ({"parts": (RowPart(772), RowPart(768, 256), RowPart(768, 512))}, False),
     ],
 )
 def test_there_are_kernels_for_some_shapes(gpu, change, fits):

@@ -117,3 +117,27 @@ def test_gpus_before_ampere_have_no_such_kernel():
 def test_keys_that_lie_otherwise_are_permuted_first():
     names, _ = fused(attention(divided, keys_turned=True))
     assert names.count("relax.permute_dims") == 2, "as the network has them, and as the kernel reads them"
+
+
+def test_operands_are_read_where_they_lie_in_the_rows_of_one_product():
+    width = HEADS * SIZE
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((BATCH, ROWS, 3 * width), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            wide = builder.emit(relax.op.matmul(x, relax.const(np.ones((3 * width, 3 * width), np.float32))))
+            parts = [
+                builder.emit(relax.op.strided_slice(wide, axes=[2], begin=[begin], end=[begin + width]))
+                for begin in range(0, 3 * width, width)
+            ]
+            q, k, v = (builder.emit(relax.op.reshape(item, (BATCH, ROWS, HEADS, SIZE))) for item in parts)
+            keys = builder.emit(relax.op.permute_dims(k, (0, 2, 3, 1)))
+            by_heads, values = (builder.emit(relax.op.permute_dims(item, (0, 2, 1, 3))) for item in (q, v))
+            scores = builder.emit(relax.op.matmul(by_heads, keys))
+            weights = builder.emit(relax.op.nn.softmax(scores))
+            result = builder.emit(relax.op.matmul(weights, values))
+            rows = builder.emit_output(relax.op.permute_dims(result, (0, 2, 1, 3)))
+        builder.emit_func_output(rows)
+    names, code = fused(builder.get())
+    assert [f"Part<{3 * width}, {begin}>" in code for begin in (0, width, 2 * width)] == [True] * 3
+    assert "relax.strided_slice" not in names
