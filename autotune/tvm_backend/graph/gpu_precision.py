@@ -12,12 +12,14 @@ from autotune.tvm_backend.expressions import (
     float_dtype,
     is_tensor_constant,
     op_name,
+    readers,
     static_shape,
     values_of,
+    variables,
 )
 from autotune.tvm_backend.graph.constants import fold_constants
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
-from autotune.tvm_backend.types import Expr, IRModule, TensorExpr
+from autotune.tvm_backend.types import Expr, IRModule, TensorExpr, Var
 
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
@@ -98,7 +100,8 @@ def _is_half(expr: Expr) -> bool:
 def _mixed(mod: IRModule) -> IRModule:
     lower = [relax.transform.ConvertLayout(_LAYOUTS), relax.transform.ToMixedPrecision(out_dtype="float32")]
     rounded = rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _WithoutRoundTrips)
-    return relax.transform.EliminateCommonSubexpr()(rounded)  # each product has a conversion of its own
+    common = relax.transform.EliminateCommonSubexpr()(rounded)  # each product has a conversion of its own
+    return rewrite_and_clean(common, _RoundsNorms)
 
 
 class _WithoutRoundTrips(PlainRewriter):
@@ -111,6 +114,36 @@ class _WithoutRoundTrips(PlainRewriter):
         if op_name(inner) != "relax.astype" or str(inner.args[0].ty.dtype) != str(value.ty.dtype):
             return None
         return self.leaf(inner.args[0])
+
+
+class _RoundsNorms(PlainRewriter):
+    """Has all that reads a layer normalisation read it in fp16, if a product does.
+
+    It is fused to its conversion then. A residual sum would keep it from that, which reads it in fp32.
+    """
+
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self._readers = readers(self.function)
+        self._outputs = set(variables(self.function.body.body))
+        self._rounded: dict[Expr, Expr] = {}
+
+    def visit(self, var: Var, value: Expr) -> None:
+        if op_name(value) == "relax.astype" and value.args[0] in self._rounded and value.attrs.dtype == _FP16:
+            self.bind(var, self._rounded[value.args[0]])
+        elif op_name(value) == "relax.nn.layer_norm" and self._is_rounded(var):
+            self._rounded[var] = self.emit(relax.op.astype(self.emit(self.rebuild(value)), _FP16))
+            self.bind(var, self.emit(relax.op.astype(self._rounded[var], "float32")))
+        else:
+            super().visit(var, value)
+
+    def replace(self, value: Expr) -> None:
+        """Leave what is no normalisation as it is."""
+
+    def _is_rounded(self, var: Var) -> bool:
+        values = [value for _, value in self._readers.get(var, [])]
+        conversions = [value for value in values if op_name(value) == "relax.astype" and value.attrs.dtype == _FP16]
+        return 0 < len(conversions) < len(values) and float_dtype(var) == "float32" and var not in self._outputs
 
 
 class _ToBfloat16(PlainRewriter):

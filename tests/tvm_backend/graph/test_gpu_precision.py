@@ -17,7 +17,7 @@ from autotune.errors import BadInput
 from autotune.storage.formats import Candidate
 from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
-from autotune.tvm_backend.expressions import op_name
+from autotune.tvm_backend.expressions import bindings_of, op_name
 from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision, weights_by_terms
 from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.load import load_tvm
@@ -104,6 +104,37 @@ def test_operands_have_16_bits_with_the_channels_innermost_and_sums_are_fp32(pla
         assert str(call.ty.dtype) == "float32"
     assert {str(call.attrs.data_layout) for call in heavy[:3]} == {"NHWC"}
     assert op_name(calls(module)[-1]) == "relax.matmul", "no digits of the result are lost"
+
+
+def normalised(*, is_result=False, is_multiplied=True):
+    """A layer normalisation that a residual sum reads, and a product, and that may be a result."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, CHANNELS), "float32"))
+    ones = relax.const(np.linspace(0.5, 1.5, CHANNELS, dtype="float32"))
+    with builder.function("main", [x], {"num_input": 1}):
+        with builder.dataflow():
+            normal = builder.emit(relax.op.nn.layer_norm(x, ones, ones, axes=[-1]))
+            other = relax.op.matmul(normal, weights(CHANNELS, CHANNELS)) if is_multiplied else relax.op.nn.relu(normal)
+            total = builder.emit_output(relax.op.add(builder.emit(other), normal))
+            kept = builder.emit_output(normal) if is_result else None
+        builder.emit_func_output(total if kept is None else relax.Tuple([total, kept]))
+    return builder.get()
+
+
+@pytest.mark.parametrize(("lower", "dtype"), [(half_precision, "float16"), (bfloat16, "bfloat16")])
+def test_a_normalisation_that_a_product_reads_is_rounded_once_for_all_readers(lower, dtype):
+    made = calls(lower(normalised()))
+    (place,) = (index for index, call in enumerate(made) if op_name(call) == "relax.nn.layer_norm")
+    read_by = [str(call.attrs.dtype) for call in made[place + 1 :] if op_name(call) == "relax.astype"]
+    assert read_by == [dtype, "float32"], "rounded, and as it is then for the sum"
+
+
+@pytest.mark.parametrize("other", [{"is_result": True}, {"is_multiplied": False}])
+def test_a_normalisation_that_is_a_result_or_that_no_product_reads_is_not_rounded(other):
+    bindings = bindings_of(half_precision(normalised(**other))["main"])
+    normal = next(item.var for item in bindings if op_name(item.value) == "relax.nn.layer_norm")
+    total = next(item.value for item in bindings if op_name(item.value) == "relax.add")
+    assert any(item.same_as(normal) for item in total.args)
 
 
 def test_a_model_of_fp16_is_not_computed_in_bf16(plain):
