@@ -19,7 +19,13 @@ from autotune.tvm_backend.graph.constants import fold_constants
 from autotune.tvm_backend.graph.embeddings import read_rows, slice_rows
 from autotune.tvm_backend.graph.fold_scale import fold_scales
 from autotune.tvm_backend.graph.fused_attention import fuse_attention
-from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision, weights_by_terms
+from autotune.tvm_backend.graph.gpu_precision import (
+    bfloat16,
+    channels_last,
+    half_precision,
+    round_norms,
+    weights_by_terms,
+)
 from autotune.tvm_backend.graph.in_place import place_parts, share_buffers
 from autotune.tvm_backend.graph.joined_modules import Joiner
 from autotune.tvm_backend.graph.joined_projections import join_projections
@@ -58,13 +64,14 @@ def _passes(
     cpu = target.kind.name == "llvm"
     on_tensor_cores = "" if cpu else precision
     tensor_float = on_tensor_cores == "tf32"
+    in_halves = on_tensor_cores in ("fp16", "bf16")
     registers = vector_registers(target)
     pays = partial(winograd_pays, vector=registers[0]) if winograd else None
     threads = int(target.attrs.get("num-cores") or 1) if cpu else 0
     return [
         (True, slice_rows),  # a gather of rows that are always the same is fused with nothing
         (cpu, partial(for_target, target=target)),  # products of packed weights use its instructions
-        (cpu, name_layer_norms),  # before what they consist of is moved
+        (True, name_layer_norms),  # before what they consist of is moved
         (True, sink_permutations),  # changes between channels second and channels last meet and vanish
         # It reads what becomes folded constants.
         (True, partial(integer_kernels, target=target, activations=activations)),
@@ -82,7 +89,8 @@ def _passes(
         (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
         (True, fold_scales),  # a multiplication by a constant goes into the weights before it
         (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
-        (on_tensor_cores in ("fp16", "bf16"), join_projections),  # whose parts attention reads where they lie
+        (in_halves, relax.transform.EliminateCommonSubexpr()),
+        (in_halves, join_projections),  # whose parts attention reads where they lie
         (True, name_operators),  # from here on a plan can speak of them
         (cpu and precision == "bf16", partial(bfloat16_kernels, target=target)),  # what is left stays in fp32
         (cpu, partial(sink_permutations, ties=False)),  # again, for packed images are permuted
@@ -93,7 +101,8 @@ def _passes(
         (cpu and not in_loop, place_parts),  # concatenations and slices without copies
         (on_tensor_cores == "fp16", half_precision),  # convolutions and products
         (on_tensor_cores == "bf16", bfloat16),
-        (on_tensor_cores in ("fp16", "bf16"), partial(fuse_attention, target=target)),
+        (in_halves, partial(fuse_attention, target=target)),
+        (in_halves, round_norms),
         (tensor_float, channels_last),
         (tensor_float, weights_by_terms),
         (True, transform.LegalizeOps()),  # operators become tensor programs

@@ -57,9 +57,10 @@ struct Part {
   static constexpr int WIDTH = WIDTH_, OFFSET = OFFSET_;
 };
 
-/* SIZE is of a head, DEPTH what it is filled up to. A block has ROWS queries for each of its WARPS. */
+/* SIZE is of a head, DEPTH what it is filled up to. A block has ROWS queries for each of its WARPS. ZEROS: a query all of
+ * whose keys are masked has zeros as its result; else it has NaN. */
 template <class Element, class Bias, class OfQ, class OfK, class OfV, int HEADS, int QUERIES, int KEYS, int SIZE,
-          int DEPTH, int WARPS, int TILE>
+          int DEPTH, int WARPS, int TILE, bool ZEROS>
 struct Attention {
   using OfOut = Part<HEADS * SIZE, 0>;
   static constexpr int THREADS = WARPS * LANES;
@@ -164,6 +165,7 @@ struct Attention {
       for (int half = 0; half < 2; ++half) {
         int place = Q::place(warp() * ROWS + lane() / 4 + half * 8, j) + lane() % 4 * 4;
         float left = sums[j][half * 2] * factor[half], right = sums[j][half * 2 + 1] * factor[half];
+        if (ZEROS && !(total[half] > 0)) left = right = 0;
         *reinterpret_cast<unsigned*>(shared + place) = pair(Element{}, left, right);
       }
     __syncwarp();

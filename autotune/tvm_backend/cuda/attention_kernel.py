@@ -58,6 +58,7 @@ class AttentionShape:
         scale: What scores are multiplied by.
         added: The shape of what is added to them, of four axes; empty where nothing is.
         parts: Of which tensors queries, keys and values are parts; empty where they are tensors of their own.
+        zeros: Whether a query all of whose keys are masked has zeros as its result, and not NaN.
     """
 
     batch: int
@@ -68,6 +69,7 @@ class AttentionShape:
     scale: float
     added: tuple[int, ...] = ()
     parts: tuple[RowPart, ...] = ()
+    zeros: bool = False
 
     def fits(self, target: Target) -> bool:
         """Return whether there is a kernel for these shapes on a target.
@@ -152,7 +154,7 @@ class AttentionShape:
         sizes = [self.heads, self.queries, self.keys, self.size, self._depth, warps, _TILE]
         places = [f"Part<{part.width}, {part.offset}>" for part in self._operands]
         classes = [f"{MARK}{ELEMENTS[dtype]}", *(ATTENTION_MARK + name for name in (added, *places))]
-        arguments = ", ".join([*classes, *map(str, sizes)])
+        arguments = ", ".join([*classes, *map(str, sizes), str(self.zeros).lower()])
         code = _CODE.format(
             name=_NAME,
             bias="const void* bias, " if strides else "",

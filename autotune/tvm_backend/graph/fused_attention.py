@@ -1,14 +1,15 @@
 """Attention on GPUs becomes one kernel: softmax(queries times keys, scaled, plus a mask) times values.
 
 The kernel (`cuda/attention_kernel.py`) reads its operands as projections write them, so that the permutations before
-and behind it vanish. Its scores are in float32, and so is the mask, as it was before that was rounded.
+and behind it vanish, and multiplies scores by all numbers that operands are multiplied by. Its scores are in float32,
+and so is the mask, as it was before that was rounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, nan
+from math import isfinite, nan, prod
 
 from tvm import relax
 
@@ -27,8 +28,8 @@ from autotune.tvm_backend.types import Call, Expr, IRModule, Target
 _FLOAT = "float32"
 _CONVERSION = "relax.astype"
 _PERMUTATION = "relax.permute_dims"
+_IN_ORDER = (0, 1, 2, 3)
 _BY_HEADS = (0, 2, 1, 3)  # from (batch, rows, heads, size) to (batch, heads, rows, size), and back
-_LAST = 2  # axis of rows
 _KEYS_BY_ROWS = (0, 3, 1, 2)  # from (batch, heads, size, rows) to (batch, rows, heads, size)
 
 
@@ -42,31 +43,57 @@ def fuse_attention(mod: IRModule, target: Target) -> IRModule:
 
 
 @dataclass(frozen=True)
-class _Written:
-    """Attention as exporters write it. What is added to the scores is None where nothing is."""
+class _Operand:
+    """Queries, keys or values: a tensor of which they are a multiple, and the order of its axes.
 
-    queries: Expr  # (batch, heads, rows, size)
-    keys: Expr  # (batch, heads, size, rows)
-    values: Expr  # (batch, heads, rows, size)
+    Attributes:
+        axes: Those that are (batch, rows, heads, size), in this order.
+    """
+
+    source: Expr
+    axes: tuple[int, ...]
+    factor: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Batch, rows, heads and size; empty where the tensor has other axes."""
+        shape = static_shape(self.source)
+        return tuple(shape[axis] for axis in self.axes) if len(shape) == len(self.axes) else ()
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Attention as exporters write it.
+
+    Attributes:
+        scale: What scores are multiplied by, but for the factors of operands.
+        added: What is added to the scores; None where nothing is.
+        zeros: Whether weights that are no numbers become zeros.
+    """
+
+    queries: _Operand
+    keys: _Operand
+    values: _Operand
     scale: float
     added: Expr | None
+    zeros: bool
 
     def shape(self) -> AttentionShape | None:
-        """Its shapes; None where these are no heads of one element type."""
+        """Its shapes; None where these are no heads."""
         operands = (self.queries, self.keys, self.values)
-        queries, keys, values = map(static_shape, operands)
-        if not len(queries) == len(keys) == len(values) == 4:
+        if not all(item.shape for item in operands):
             return None
-        batch, heads, rows, size = queries
-        steps = values[2]
+        batch, rows, heads, size = self.queries.shape
+        steps = self.keys.shape[1]
         added = () if self.added is None else static_shape(self.added)
-        dtypes = {_dtype(item) for item in operands}
-        if (keys, values) != ((batch, heads, size, steps), (batch, heads, steps, size)) or len(dtypes) > 1:
+        if {self.keys.shape, self.values.shape} != {(batch, steps, heads, size)}:
             return None
-        if not dtypes <= set(ELEMENTS) or len(added) > 4 or (self.added is not None and not added):
+        if len(added) > len(_IN_ORDER) or (self.added is not None and not added):
             return None
-        filled = (*[1] * (4 - len(added)), *added) if added else ()
-        return AttentionShape(batch, heads, rows, steps, size, self.scale, filled)
+        scale = self.scale * prod(item.factor for item in operands)
+        filled = (*[1] * (len(_IN_ORDER) - len(added)), *added) if added else ()
+        shape = AttentionShape(batch, heads, rows, steps, size, scale, filled, zeros=self.zeros)
+        return shape if isfinite(scale) and self.values.factor == 1.0 else None
 
 
 class _Joiner(PlainRewriter):
@@ -84,9 +111,7 @@ class _Joiner(PlainRewriter):
         if written is None or shape is None or not shape.fits(self._target):
             return None
         dtype = str(value.ty.dtype)
-        queries, values = (self._permuted(item, _BY_HEADS) for item in (written.queries, written.values))
-        keys = self._permuted(written.keys, _KEYS_BY_ROWS)
-        rows = [self._rows(item) for item in (queries, keys, values)]
+        rows = [self._rows(item, dtype) for item in (written.queries, written.keys, written.values)]
         added = [] if written.added is None else [self._in_float32(written.added, shape.added)]
         program = replace(shape, parts=tuple(part for _, part in rows)).program(dtype, self._target)
         result = (shape.batch, shape.queries, shape.heads, shape.size)
@@ -96,18 +121,35 @@ class _Joiner(PlainRewriter):
     def _written(self, value: Expr) -> _Written | None:
         """What a value is if it is the rounded result of an attention, of which nothing else reads a part."""
         product = self._only_read(value.args[0], "relax.matmul") if op_name(value) == _CONVERSION else None
-        if product is None:
+        if (
+            product is None
+            or {_dtype(item) for item in product.args} - {_dtype(value)}
+            or _dtype(value) not in ELEMENTS
+        ):
             return None
-        weights, values = product.args
-        softmax = self._only_read(weights, "relax.nn.softmax")
+        softmax, zeros = self._softmax(product.args[0])
         if softmax is None or int(softmax.attrs.axis) not in (-1, len(static_shape(softmax)) - 1):
             return None
         for scores, added in self._sums(softmax.args[0]):
             inner, scale = self._scaled(scores)
-            if inner is not None and isfinite(scale):
-                queries, keys = inner.args
-                return _Written(queries, keys, values, scale, added)
+            if inner is not None:
+                queries = self._peeled(inner.args[0], _BY_HEADS)
+                keys = self._peeled(inner.args[1], _KEYS_BY_ROWS)
+                values = self._peeled(product.args[1], _BY_HEADS)
+                return _Written(queries, keys, values, scale, added, zeros)
         return None
+
+    def _softmax(self, weights: Expr) -> tuple[Call | None, bool]:
+        """The softmax that weights are, and whether they are zeros where it has no numbers, as PyTorch exports it."""
+        softmax = self._only_read(weights, "relax.nn.softmax")
+        chosen = self._only_read(weights, "relax.where")
+        if chosen is None:
+            return softmax, False
+        condition, zero, kept = chosen.args
+        made: Expr = self.values.get(condition) if isinstance(condition, relax.Var) else None
+        is_guard = op_name(made) == "relax.isnan" and made.args[0].same_as(kept) and self._number(zero) == 0.0
+        value: Expr = self.values.get(kept) if is_guard and len(self._readers[kept]) == 2 else None
+        return (value, True) if op_name(value) == "relax.nn.softmax" else (None, False)
 
     def _sums(self, scores: Expr) -> Sequence[tuple[Expr, Expr | None]]:
         """What scores may be the sum of: scaled products, and what is added to them."""
@@ -119,17 +161,12 @@ class _Joiner(PlainRewriter):
 
     def _scaled(self, scores: Expr) -> tuple[Call | None, float]:
         """The product that scores are a multiple of, and the factor."""
-        product = self._only_read(scores, "relax.matmul")
         value = self._only_read(scores, "relax.multiply", "relax.divide")
-        if value is None:
-            return product, 1.0
-        inner, operand = value.args
-        factor = self._unrounded(operand)
-        if not is_tensor_constant(factor) or values_of(factor).size != 1:
-            return None, 1.0
-        number = float(values_of(factor).item())
-        product = self._only_read(inner, "relax.matmul")
-        return product, number if op_name(value) == "relax.multiply" else 1.0 / (number or nan)
+        multiple = None if value is None else self._multiple(value)
+        if multiple is None:
+            return self._only_read(scores, "relax.matmul"), 1.0
+        inner, factor = multiple
+        return self._only_read(inner, "relax.matmul"), factor
 
     def _only_read(self, operand: Expr, *names: str) -> Call | None:
         """The value of a variable that is read once, before conversions, if one of these operators computes it."""
@@ -140,11 +177,39 @@ class _Joiner(PlainRewriter):
             operand = value.args[0]
         return None
 
-    def _permuted(self, operand: Expr, axes: Sequence[int]) -> Expr:
-        """An operand with its axes in another order."""
-        operand = self.leaf(operand)
-        undone = self._undone(operand, axes)
-        return self.emit(relax.op.permute_dims(operand, list(axes))) if undone is None else undone
+    def _peeled(self, operand: Expr, axes: tuple[int, ...]) -> _Operand:
+        """What an operand is before permutations, multiplications by numbers, and conversions between those."""
+        peeled = _Operand(operand, axes)
+        while isinstance(operand, relax.Var) and operand in self.values:
+            value = self.values[operand]
+            multiple = self._multiple(value)
+            if op_name(value) == _PERMUTATION and value.attrs.axes is not None and len(value.attrs.axes) == len(axes):
+                before = [int(axis) % len(axes) for axis in value.attrs.axes]
+                peeled = _Operand(value.args[0], tuple(before[axis] for axis in peeled.axes), peeled.factor)
+            elif multiple is not None:
+                peeled = _Operand(multiple[0], peeled.axes, peeled.factor * multiple[1])
+            elif op_name(value) != _CONVERSION:
+                break
+            operand = value.args[0] if multiple is None else multiple[0]
+        return peeled
+
+    def _multiple(self, value: Expr) -> tuple[Expr, float] | None:
+        """What a value is a multiple of by a number, and the number."""
+        if op_name(value) == "relax.divide":
+            number = self._number(value.args[1])
+            return None if number is None else (value.args[0], 1.0 / (number or nan))
+        if op_name(value) == "relax.multiply":
+            for operand, other in (value.args, reversed(value.args)):
+                number = self._number(other)
+                if number is not None:
+                    return operand, number
+        return None
+
+    def _number(self, operand: Expr) -> float | None:
+        """The number that a constant of one element is."""
+        constant = self._unrounded(operand)
+        is_number = is_tensor_constant(constant) and static_shape(constant) in ((), (1,))
+        return float(values_of(constant).item()) if is_number else None
 
     def _undone(self, operand: Expr, axes: Sequence[int] | None) -> Expr | None:
         """What a new expression is a permutation of, converted as it is, if another permutation undoes that one."""
@@ -158,41 +223,54 @@ class _Joiner(PlainRewriter):
         is_undone = [before[int(axis) % len(axes)] for axis in axes] == list(range(len(axes)))
         return made.args[0] if is_undone else None
 
-    def _rows(self, heads: Expr) -> tuple[Expr, RowPart]:
-        """The tensor (batch, rows, width) that an operand (batch, rows, heads, size) is a part of, and which part."""
-        batch, rows, count, size = static_shape(heads)
-        made: Expr = self.builder.lookup_binding(heads) if isinstance(heads, relax.Var) else None
-        flat = made.args[0] if op_name(made) == "relax.reshape" else None
-        if flat is None or static_shape(flat) != (batch, rows, count * size):
-            flat = self.emit(relax.op.reshape(heads, (batch, rows, count * size)))
+    def _rows(self, operand: _Operand, dtype: str) -> tuple[Expr, RowPart]:
+        """The tensor (batch, rows, width) that an operand is a part of, and which part."""
+        batch, rows, heads, size = operand.shape
+        tensor = self._converted(self.leaf(operand.source), dtype)
+        if operand.axes != _IN_ORDER:
+            tensor = self.emit(relax.op.permute_dims(tensor, operand.axes))
+        flat = self._flat(tensor, (batch, rows, heads * size))
         whole, begin = self._cut_from(flat)
         part = RowPart(static_shape(whole)[-1], begin)
-        return (whole, part) if part.is_aligned else (flat, RowPart(count * size))
+        if not part.is_aligned:
+            whole = flat
+            part = RowPart(heads * size)
+        return self._reshaped(whole, (batch, rows, part.width)), part
+
+    def _flat(self, heads: Expr, shape: Sequence[int]) -> Expr:
+        """The rows of all heads: what was reshaped to heads, if that had such rows."""
+        made: Expr = self.builder.lookup_binding(heads) if isinstance(heads, relax.Var) else None
+        is_flat = op_name(made) == "relax.reshape" and static_shape(made.args[0])[-1:] == tuple(shape[-1:])
+        return made.args[0] if is_flat else self._reshaped(heads, shape)
 
     def _cut_from(self, rows: Expr) -> tuple[Expr, int]:
-        """What a tensor of three axes is cut from along the last one, and where it begins there."""
+        """What a tensor is cut from along its last axis, and where it begins there."""
         made: Expr = self.builder.lookup_binding(rows) if isinstance(rows, relax.Var) else None
         if op_name(made) != "relax.strided_slice":
             return rows, 0
         whole, axes, begins, _, *strides = made.args
+        last = len(static_shape(whole)) - 1
         numbers = [int(item.value) for items in (axes, begins, *strides) for item in items]
-        if len(axes) != 1 or numbers[0] != _LAST or numbers[1] < 0 or numbers[2:] not in ([], [1]):
+        if len(axes) != 1 or numbers[0] != last or numbers[1] < 0 or numbers[2:] not in ([], [1]):
             return rows, 0
         return whole, numbers[1]
 
     def _in_float32(self, added: Expr, shape: Sequence[int]) -> Expr:
         """What is added to the scores, of four axes."""
-        exact = self.leaf(self._unrounded(added))
-        if _dtype(exact) != _FLOAT:
-            exact = self.emit(relax.op.astype(exact, _FLOAT))
-        return exact if static_shape(exact) == tuple(shape) else self.emit(relax.op.reshape(exact, shape))
+        return self._reshaped(self._converted(self.leaf(self._unrounded(added)), _FLOAT), shape)
 
     def _unrounded(self, operand: Expr) -> Expr:
-        """An operand as it was in float32, if that was rounded."""
+        """An operand as it was in float32, if that was rounded; a constant that is bound to a variable."""
         value: Expr = self.values.get(operand) if isinstance(operand, relax.Var) else None
         if op_name(value) == _CONVERSION and _dtype(value.args[0]) == _FLOAT:
             return value.args[0]
         return operand if value is None or not is_tensor_constant(value) else value
+
+    def _converted(self, tensor: Expr, dtype: str) -> Expr:
+        return tensor if _dtype(tensor) == dtype else self.emit(relax.op.astype(tensor, dtype))
+
+    def _reshaped(self, tensor: Expr, shape: Sequence[int]) -> Expr:
+        return tensor if static_shape(tensor) == tuple(shape) else self.emit(relax.op.reshape(tensor, shape))
 
 
 def _dtype(expr: Expr) -> str:

@@ -23,6 +23,7 @@ from autotune.tvm_backend.types import Expr, IRModule, TensorExpr, Var
 
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
+_NORM = "relax.nn.layer_norm"
 _FP16 = "float16"
 _BF16 = "bfloat16"
 
@@ -100,8 +101,7 @@ def _is_half(expr: Expr) -> bool:
 def _mixed(mod: IRModule) -> IRModule:
     lower = [relax.transform.ConvertLayout(_LAYOUTS), relax.transform.ToMixedPrecision(out_dtype="float32")]
     rounded = rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _WithoutRoundTrips)
-    common = relax.transform.EliminateCommonSubexpr()(rounded)  # each product has a conversion of its own
-    return rewrite_and_clean(common, _RoundsNorms)
+    return relax.transform.EliminateCommonSubexpr()(rounded)  # each product has a conversion of its own
 
 
 class _WithoutRoundTrips(PlainRewriter):
@@ -116,12 +116,39 @@ class _WithoutRoundTrips(PlainRewriter):
         return self.leaf(inner.args[0])
 
 
-class _RoundsNorms(PlainRewriter):
-    """Has all that reads a layer normalisation read it in fp16, if a product does.
+def round_norms(mod: IRModule) -> IRModule:
+    """Have all that reads a layer normalisation read it in 16 bits, if a product does.
 
-    It is fused to its conversion then. A residual sum would keep it from that, which reads it in fp32.
+    It is fused to its conversion then. A residual sum would keep it from that, which reads it in fp32, and so would a
+    reshape between them. What is in bf16 is normalised in fp32.
+
+    Args:
+        mod: A module before LegalizeOps, with products in fp16 or bf16.
     """
+    return rewrite_and_clean(rewrite_and_clean(mod, _ConvertsFirst), _RoundsNorms)
 
+
+class _ConvertsFirst(PlainRewriter):
+    def replace(self, value: Expr) -> Expr | None:
+        if op_name(value) == _NORM and float_dtype(value) != "float32":
+            return self._in_float32(value)
+        reshaped: Expr = self.values.get(value.args[0]) if _is_rounding(value) else None
+        norm: Expr = self.values.get(reshaped.args[0]) if op_name(reshaped) == "relax.reshape" else None
+        if op_name(norm) != _NORM or float_dtype(norm) != "float32":
+            return None
+        converted = self.emit(relax.op.astype(self.leaf(reshaped.args[0]), value.attrs.dtype))
+        return relax.op.reshape(converted, static_shape(value))
+
+    def _in_float32(self, norm: Expr) -> Expr | None:
+        """A normalisation of bf16, which TVM cannot lower."""
+        if str(norm.ty.dtype) != _BF16:
+            return None
+        data, *vectors = (self.emit(relax.op.astype(self.leaf(item), "float32")) for item in norm.args)
+        exact = relax.Call(norm.op, [data, *vectors], norm.attrs)
+        return relax.op.astype(self.emit(exact), _BF16)
+
+
+class _RoundsNorms(PlainRewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self._readers = readers(self.function)
@@ -129,10 +156,14 @@ class _RoundsNorms(PlainRewriter):
         self._rounded: dict[Expr, Expr] = {}
 
     def visit(self, var: Var, value: Expr) -> None:
-        if op_name(value) == "relax.astype" and value.args[0] in self._rounded and value.attrs.dtype == _FP16:
-            self.bind(var, self._rounded[value.args[0]])
-        elif op_name(value) == "relax.nn.layer_norm" and self._is_rounded(var):
-            self._rounded[var] = self.emit(relax.op.astype(self.emit(self.rebuild(value)), _FP16))
+        rounded = self._rounded.get(value.args[0]) if isinstance(value, relax.Call) and value.args else None
+        if rounded is not None and _is_rounding(value):
+            self.bind(var, rounded)
+        elif rounded is not None and op_name(value) == "relax.reshape":  # the conversion is fused to what reads it
+            reshaped = self.emit(relax.op.reshape(rounded, static_shape(value)))
+            self.bind(var, self.emit(relax.op.astype(reshaped, "float32")))
+        elif op_name(value) == _NORM and (dtype := self._rounded_to(var)):
+            self._rounded[var] = self.emit(relax.op.astype(self.emit(self.rebuild(value)), dtype))
             self.bind(var, self.emit(relax.op.astype(self._rounded[var], "float32")))
         else:
             super().visit(var, value)
@@ -140,10 +171,16 @@ class _RoundsNorms(PlainRewriter):
     def replace(self, value: Expr) -> None:
         """Leave what is no normalisation as it is."""
 
-    def _is_rounded(self, var: Var) -> bool:
+    def _rounded_to(self, var: Var) -> str:
+        """The type of 16 bits in which some read a variable and others do not; empty if there is none."""
         values = [value for _, value in self._readers.get(var, [])]
-        conversions = [value for value in values if op_name(value) == "relax.astype" and value.attrs.dtype == _FP16]
-        return 0 < len(conversions) < len(values) and float_dtype(var) == "float32" and var not in self._outputs
+        dtypes = [str(value.attrs.dtype) for value in values if _is_rounding(value)]
+        is_rounded = 0 < len(dtypes) < len(values) and float_dtype(var) == "float32" and var not in self._outputs
+        return dtypes[0] if is_rounded else ""
+
+
+def _is_rounding(value: Expr) -> bool:
+    return op_name(value) == "relax.astype" and value.attrs.dtype in (_FP16, _BF16)
 
 
 class _ToBfloat16(PlainRewriter):

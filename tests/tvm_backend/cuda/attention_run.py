@@ -1,9 +1,10 @@
 """Run attention as one kernel on random numbers, and say how far it is from NumPy.
 
-    python attention_run.py FOLDER DTYPE,JOINED,BATCH,HEADS,QUERIES,KEYS,SIZE[,BIAS...]...
+    python attention_run.py FOLDER DTYPE,JOINED,ZEROS,BATCH,HEADS,QUERIES,KEYS,SIZE[,BIAS...]...
 
 JOINED is 1 where keys and values are parts of one tensor, and 0 where they are tensors of their own. BIAS is the shape
-of what is added to the scores, of four numbers. Prints the largest error of each.
+of what is added to the scores, of four numbers. ZEROS is 1 where the first query has no keys, and so zeros as its
+result. Prints the largest error of each.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ def wanted(q, k, v, bias, scale):
     """What NumPy makes of it."""
     q, k, v = (item.astype(np.float32).transpose(0, 2, 1, 3) for item in (q, k, v))
     scores = q @ k.transpose(0, 1, 3, 2) * scale + bias
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        weights = np.nan_to_num(powers / powers.sum(-1, keepdims=True))
+    return (weights @ v).transpose(0, 2, 1, 3)
 
 
-def main(library, dtype, joined, *numbers):
+def main(library, dtype, joined, zeros, *numbers):
     batch, heads, queries, keys, size, *added = map(int, numbers)
     element = {"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)
     rng = np.random.default_rng(1)
@@ -45,9 +48,11 @@ def main(library, dtype, joined, *numbers):
         bias[..., added[-1] // 2 :] = MASKED  # and the first tile of keys of the last query
         bias[..., -1, : added[-1] // 3] = MASKED
         bias[..., -1, added[-1] // 3 :] = 0
+    if int(zeros):
+        bias[..., 0, :] = -np.inf
     width = heads * size
     parts = (RowPart(width), RowPart(2 * width), RowPart(2 * width, width)) if int(joined) else ()
-    shape = AttentionShape(batch, heads, queries, keys, size, size**-0.5, tuple(added), parts)
+    shape = AttentionShape(batch, heads, queries, keys, size, size**-0.5, tuple(added), parts, zeros == "1")
     assert shape.fits(TARGET)
     program = shape.program(dtype, TARGET)
     build_library(tvm.IRModule({"main": program.with_attr("global_symbol", "main")}), TARGET, library)

@@ -16,15 +16,15 @@ on_cpu = pytest.mark.skipif(bool(image.missing()), reason=f"NO KERNEL WAS RUN: {
 
 SCRIPT = Path(__file__).with_name("attention_run.py").read_text()
 LARGEST_ERROR = {"float16": 2e-3, "bfloat16": 2e-2}
-# Whether keys and values are parts of one tensor; batch, heads, queries, keys, the size of a head, and the shape of
-# what is added to the scores.
-QUICK = [("float16", 0, 2, 3, 33, 150, 40, 2, 1, 1, 150), ("bfloat16", 1, 2, 2, 70, 64, 64)]
+# Whether keys and values are parts of one tensor, and whether a query has no keys; batch, heads, queries, keys, the
+# size of a head, and the shape of what is added to the scores.
+QUICK = [("float16", 0, 1, 2, 3, 33, 150, 40, 2, 1, 33, 150), ("bfloat16", 1, 0, 2, 2, 70, 64, 64)]
 MORE = [
-    (0, 1, 1, 16, 5, 8),
-    (0, 1, 2, 64, 129, 128, 1, 2, 64, 129),
-    (1, 2, 2, 200, 200, 32, 1, 1, 200, 200),
-    (1, 1, 3, 65, 63, 72, 1, 3, 1, 63),
-    (0, 1, 140, 17, 16, 64, 1, 1, 17, 1),
+    (0, 0, 1, 1, 16, 5, 8),
+    (0, 0, 1, 2, 64, 129, 128, 1, 2, 64, 129),
+    (1, 1, 2, 2, 200, 200, 32, 1, 1, 200, 200),
+    (1, 0, 1, 3, 65, 63, 72, 1, 3, 1, 63),
+    (0, 0, 1, 140, 17, 16, 64, 1, 1, 17, 1),
 ]
 
 

@@ -22,7 +22,17 @@ def gpu(arch="sm_80"):
     return tvm_target(resolve_target(f'{{"kind": "cuda", "arch": "{arch}"}}', 1).description)
 
 
-def attention(scale=None, mask=None, *, axis=-1, mask_first=False, read_twice=False, keys_turned=False):
+def attention(
+    scale=None,
+    mask=None,
+    *,
+    axis=-1,
+    mask_first=False,
+    read_twice=False,
+    keys_turned=False,
+    operands=(None, None),
+    guarded=False,
+):
     """A module of attention as exporters write it."""
     builder = relax.BlockBuilder()
     wide = relax.TensorType((BATCH, ROWS, HEADS, SIZE), "float32")
@@ -34,13 +44,17 @@ def attention(scale=None, mask=None, *, axis=-1, mask_first=False, read_twice=Fa
         with builder.dataflow():
             by_heads = builder.emit(relax.op.permute_dims(q, (0, 2, 1, 3)))
             keys = builder.emit(relax.op.permute_dims(k, (0, 1, 3, 2) if keys_turned else (0, 2, 3, 1)))
-            scores = builder.emit(relax.op.matmul(by_heads, keys))
+            both = [builder.emit(item(x)) if item else x for item, x in zip(operands, (by_heads, keys), strict=True)]
+            scores = builder.emit(relax.op.matmul(*both))
             if scale:
                 scores = builder.emit(scale(scores))
             if masks:
                 operands = (masks[0], scores) if mask_first else (scores, masks[0])
                 scores = builder.emit(relax.op.add(*operands))
             weights = builder.emit(relax.op.nn.softmax(scores, axis=axis))
+            if guarded:
+                is_none = builder.emit(relax.op.isnan(weights))
+                weights = builder.emit(relax.op.where(is_none, relax.const(np.float32(0), "float32"), weights))
             values = builder.emit(relax.op.permute_dims(v, (0, 2, 1, 3)))
             result = builder.emit(relax.op.matmul(weights, values))
             rows = builder.emit(relax.op.permute_dims(result, (0, 2, 1, 3)))
@@ -114,9 +128,21 @@ def test_gpus_before_ampere_have_no_such_kernel():
     assert names.count("relax.matmul") == 2
 
 
-def test_keys_that_lie_otherwise_are_permuted_first():
+def test_keys_that_lie_otherwise_are_permuted_once():
     names, _ = fused(attention(divided, keys_turned=True))
-    assert names.count("relax.permute_dims") == 2, "as the network has them, and as the kernel reads them"
+    assert names.count("relax.permute_dims") == 1
+
+
+def test_numbers_that_operands_are_multiplied_by_go_to_the_scores():
+    names, code = fused(attention(divided, operands=(multiplied, divided)))
+    assert "relax.multiply" not in names and "relax.divide" not in names
+    assert f", {{}}, {0.17 / 4 / 4:.6f}" in code
+
+
+@pytest.mark.parametrize(("guarded", "zeros"), [(True, "true"), (False, "false")])
+def test_weights_that_are_no_numbers_may_be_zeros(guarded, zeros):
+    names, code = fused(attention(divided, (1, 1, 1, ROWS), guarded=guarded))
+    assert "relax.where" not in names and f", {zeros}>::run(" in code
 
 
 def test_operands_are_read_where_they_lie_in_the_rows_of_one_product():

@@ -18,7 +18,13 @@ from autotune.storage.formats import Candidate
 from autotune.strategies import samplers
 from autotune.tvm_backend.cuda import compiler, cubin, runtime, tf32
 from autotune.tvm_backend.expressions import bindings_of, op_name
-from autotune.tvm_backend.graph.gpu_precision import bfloat16, channels_last, half_precision, weights_by_terms
+from autotune.tvm_backend.graph.gpu_precision import (
+    bfloat16,
+    channels_last,
+    half_precision,
+    round_norms,
+    weights_by_terms,
+)
 from autotune.tvm_backend.kernels.build_kernel import build_library
 from autotune.tvm_backend.load import load_tvm
 from autotune.tvm_backend.lowering import prepare
@@ -106,7 +112,7 @@ def test_operands_have_16_bits_with_the_channels_innermost_and_sums_are_fp32(pla
     assert op_name(calls(module)[-1]) == "relax.matmul", "no digits of the result are lost"
 
 
-def normalised(*, is_result=False, is_multiplied=True):
+def normalised(*, is_result=False, is_multiplied=True, is_reshaped=False):
     """A layer normalisation that a residual sum reads, and a product, and that may be a result."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((8, CHANNELS), "float32"))
@@ -114,6 +120,8 @@ def normalised(*, is_result=False, is_multiplied=True):
     with builder.function("main", [x], {"num_input": 1}):
         with builder.dataflow():
             normal = builder.emit(relax.op.nn.layer_norm(x, ones, ones, axes=[-1]))
+            if is_reshaped:
+                normal = builder.emit(relax.op.reshape(normal, (2, 4, CHANNELS)))
             other = relax.op.matmul(normal, weights(CHANNELS, CHANNELS)) if is_multiplied else relax.op.nn.relu(normal)
             total = builder.emit_output(relax.op.add(builder.emit(other), normal))
             kept = builder.emit_output(normal) if is_result else None
@@ -123,15 +131,34 @@ def normalised(*, is_result=False, is_multiplied=True):
 
 @pytest.mark.parametrize(("lower", "dtype"), [(half_precision, "float16"), (bfloat16, "bfloat16")])
 def test_a_normalisation_that_a_product_reads_is_rounded_once_for_all_readers(lower, dtype):
-    made = calls(lower(normalised()))
+    made = calls(round_norms(lower(normalised())))
     (place,) = (index for index, call in enumerate(made) if op_name(call) == "relax.nn.layer_norm")
     read_by = [str(call.attrs.dtype) for call in made[place + 1 :] if op_name(call) == "relax.astype"]
     assert read_by == [dtype, "float32"], "rounded, and as it is then for the sum"
 
 
+def test_a_normalisation_is_rounded_before_a_reshape_so_that_both_are_one_kernel():
+    names = list(map(op_name, calls(round_norms(half_precision(normalised(is_reshaped=True))))))
+    place = names.index("relax.nn.layer_norm")
+    assert names[place + 1 : place + 3] == ["relax.astype", "relax.reshape"]
+
+
+def test_what_is_in_bf16_is_normalised_in_fp32():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, CHANNELS), "bfloat16"))
+    ones = relax.const(np.ones(CHANNELS, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            scale = builder.emit(relax.op.astype(ones, "bfloat16"))
+            output = builder.emit_output(relax.op.nn.layer_norm(x, scale, scale, axes=[-1]))
+        builder.emit_func_output(output)
+    (normal,) = [call for call in calls(round_norms(builder.get())) if op_name(call) == "relax.nn.layer_norm"]
+    assert {str(item.ty.dtype) for item in (normal, *normal.args)} == {"float32"}
+
+
 @pytest.mark.parametrize("other", [{"is_result": True}, {"is_multiplied": False}])
 def test_a_normalisation_that_is_a_result_or_that_no_product_reads_is_not_rounded(other):
-    bindings = bindings_of(half_precision(normalised(**other))["main"])
+    bindings = bindings_of(round_norms(half_precision(normalised(**other)))["main"])
     normal = next(item.var for item in bindings if op_name(item.value) == "relax.nn.layer_norm")
     total = next(item.value for item in bindings if op_name(item.value) == "relax.add")
     assert any(item.same_as(normal) for item in total.args)
