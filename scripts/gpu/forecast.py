@@ -53,7 +53,8 @@ def forecast(path: Path, precision: Precision) -> Forecast:
     from autotune.tvm_backend.target import resolve_target, tvm_target
 
     target = tvm_target(resolve_target('{"kind": "cuda", "arch": "sm_90"}', 1).description)
-    tasks = extract_tasks(prepared(path, target, precision), target)
+    module = prepared(path, target, precision)
+    tasks = extract_tasks(module, target)
     usual = split = floor = 0.0
     for task in tasks:
         kernel = Kernel(task.program, task.spec.gflop, argument_bytes(task.program), precision)
@@ -61,7 +62,17 @@ def forecast(path: Path, precision: Precision) -> Forecast:
         floor += task.spec.weight * kernel.floor_us
         usual += task.spec.weight * min(us for is_split, us in times if not is_split)
         split += task.spec.weight * min(us for _, us in times)
-    return Forecast(sum(task.spec.weight for task in tasks), usual / 1e3, split / 1e3, floor / 1e3)
+    return Forecast(kernels_of(module), usual / 1e3, split / 1e3, floor / 1e3)
+
+
+def kernels_of(module: Any) -> int:
+    """How many kernels a prepared model has, with one for each sum that is not split, and none for a reshape."""
+    from tvm import relax
+
+    from autotune.tvm_backend.expressions import kernel_calls
+
+    programs = [module[call.args[0]] for calls in kernel_calls(module) for call in calls]
+    return sum(not relax.analysis.has_reshape_pattern(program) for program in programs)
 
 
 def prepared(path: Path, target: Any, precision: Precision) -> Any:

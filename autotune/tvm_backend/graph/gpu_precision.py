@@ -24,6 +24,7 @@ from autotune.tvm_backend.types import Expr, IRModule, TensorExpr, Var
 # MetaSchedule recognises a convolution as a product of matrices, which tensor cores compute, in this layout.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
 _NORM = "relax.nn.layer_norm"
+_RESHAPE = "relax.reshape"
 _FP16 = "float16"
 _BF16 = "bfloat16"
 
@@ -34,7 +35,7 @@ def channels_last(mod: IRModule) -> IRModule:
     Args:
         mod: A module before LegalizeOps, with its constants and batch normalisations folded.
     """
-    return fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(mod))
+    return fold_constants(rewrite_and_clean(relax.transform.ConvertLayout(_LAYOUTS)(mod), _Reshapes))
 
 
 def weights_by_terms(mod: IRModule) -> IRModule:
@@ -100,8 +101,31 @@ def _is_half(expr: Expr) -> bool:
 
 def _mixed(mod: IRModule) -> IRModule:
     lower = [relax.transform.ConvertLayout(_LAYOUTS), relax.transform.ToMixedPrecision(out_dtype="float32")]
-    rounded = rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _WithoutRoundTrips)
+    lowered = rewrite_and_clean(tvm.transform.Sequential(lower)(mod), _Reshapes)
+    rounded = rewrite_and_clean(lowered, _WithoutRoundTrips)
     return relax.transform.EliminateCommonSubexpr()(rounded)  # each product has a conversion of its own
+
+
+class _Reshapes(PlainRewriter):
+    """Makes permutations that leave the order of elements as it is reshapes, which cost nothing; of several, one."""
+
+    def replace(self, value: Expr) -> Expr | None:
+        base = self._base(value)
+        is_reshape = op_name(value) == _RESHAPE and base.same_as(value.args[0])
+        return None if base.same_as(value) or is_reshape else relax.op.reshape(self.leaf(base), static_shape(value))
+
+    def _base(self, expr: Expr) -> Expr:
+        """What an expression has the elements of, in the same order."""
+        value: Expr = self.values.get(expr) if isinstance(expr, relax.Var) else expr
+        return self._base(value.args[0]) if self._keeps_order(value) else expr
+
+    def _keeps_order(self, value: Expr) -> bool:
+        if op_name(value) != "relax.permute_dims" or value.attrs.axes is None:
+            return op_name(value) == _RESHAPE
+        shape = static_shape(value.args[0])
+        moved = [int(axis) % max(len(shape), 1) for axis in value.attrs.axes]
+        kept = [axis for axis in moved if shape and shape[axis] > 1]
+        return bool(shape) and kept == sorted(kept)
 
 
 class _WithoutRoundTrips(PlainRewriter):
@@ -129,15 +153,19 @@ def round_norms(mod: IRModule) -> IRModule:
 
 
 class _ConvertsFirst(PlainRewriter):
+    """Rounds what was reshaped before it is reshaped, where that is fused to what computes it."""
+
     def replace(self, value: Expr) -> Expr | None:
         if op_name(value) == _NORM and float_dtype(value) != "float32":
             return self._in_float32(value)
-        reshaped: Expr = self.values.get(value.args[0]) if _is_rounding(value) else None
-        norm: Expr = self.values.get(reshaped.args[0]) if op_name(reshaped) == "relax.reshape" else None
-        if op_name(norm) != _NORM or float_dtype(norm) != "float32":
+        inner = self._before_reshapes(value.args[0]) if _is_rounding(value) else None
+        if inner is None or inner.same_as(value.args[0]):
             return None
-        converted = self.emit(relax.op.astype(self.leaf(reshaped.args[0]), value.attrs.dtype))
-        return relax.op.reshape(converted, static_shape(value))
+        return relax.op.reshape(self.emit(relax.op.astype(self.leaf(inner), value.attrs.dtype)), static_shape(value))
+
+    def _before_reshapes(self, operand: Expr) -> Expr:
+        value: Expr = self.values.get(operand) if isinstance(operand, relax.Var) else None
+        return self._before_reshapes(value.args[0]) if op_name(value) == _RESHAPE else operand
 
     def _in_float32(self, norm: Expr) -> Expr | None:
         """A normalisation of bf16, which TVM cannot lower."""
@@ -159,7 +187,7 @@ class _RoundsNorms(PlainRewriter):
         rounded = self._rounded.get(value.args[0]) if isinstance(value, relax.Call) and value.args else None
         if rounded is not None and _is_rounding(value):
             self.bind(var, rounded)
-        elif rounded is not None and op_name(value) == "relax.reshape":  # the conversion is fused to what reads it
+        elif rounded is not None and op_name(value) == _RESHAPE:  # the conversion is fused to what reads it
             reshaped = self.emit(relax.op.reshape(rounded, static_shape(value)))
             self.bind(var, self.emit(relax.op.astype(reshaped, "float32")))
         elif op_name(value) == _NORM and (dtype := self._rounded_to(var)):

@@ -143,6 +143,32 @@ def test_a_normalisation_is_rounded_before_a_reshape_so_that_both_are_one_kernel
     assert names[place + 1 : place + 3] == ["relax.astype", "relax.reshape"]
 
 
+def turned_mean(*shape):
+    """A mean of images whose axes are exchanged, before a product."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, *shape), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            mean = builder.emit(relax.op.mean(x, axis=1))
+            turned = builder.emit(relax.op.permute_dims(mean, (0, 2, 1)))
+            flat = builder.emit(relax.op.reshape(turned, (1, shape[1] * shape[2])))
+            output = builder.emit_output(relax.op.matmul(flat, weights(shape[1] * shape[2], 8)))
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+@pytest.mark.parametrize(("shape", "follows"), [((4, 1, 16), "astype"), ((4, 2, 16), "permute_dims")])
+def test_a_mean_is_rounded_before_its_axes_are_exchanged_if_that_is_a_reshape(shape, follows):
+    names = [op_name(call) for call in calls(round_norms(half_precision(turned_mean(*shape))))]
+    assert names[names.index("relax.mean") + 1] == f"relax.{follows}"
+
+
+@pytest.mark.parametrize(("shape", "count"), [((4, 1, 16), 0), ((4, 2, 16), 1)])
+def test_in_tf32_a_permutation_that_is_a_reshape_becomes_one(shape, count):
+    names = [op_name(call) for call in calls(channels_last(turned_mean(*shape)))]
+    assert names.count("relax.permute_dims") == count
+
+
 def test_what_is_in_bf16_is_normalised_in_fp32():
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((8, CHANNELS), "bfloat16"))
