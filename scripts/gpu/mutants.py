@@ -66,7 +66,7 @@ _OF_ATTENTION = {
         ("Q::template begin<true>(warp() * ROWS)", "Q::template begin<true>(warp() * ROWS + 1)"),
         ("key + j * COLUMNS + lane() % 4 * 2 + i % 2", "key + j * COLUMNS + lane() % 4 * 2 + i % 2 + 1"),
         ("row + warp() * ROWS + lane() / 4, tile", "row + warp() * ROWS + lane() / 4 + 1, tile"),
-        ("lane() / 4 + half * 8, j)", "lane() / 4 + half * 8, j ^ 1)"),
+        ("lane() / 4 + half * 8, columns)", "lane() / 4 + half * 8, columns ^ 1)"),
         ("const float* right = scores[step * 2 + 1]", "const float* right = scores[step * 2]"),
         ("(row + down) * OfOut::WIDTH", "(row + down + 1) * OfOut::WIDTH"),
         ("values, begin, j, step", "values, begin, j, step ^ 1"),

@@ -150,6 +150,11 @@ struct Attention {
     }
   }
 
+  /* Where a lane leaves the pair of results that it has of eight columns, in the half of a warp's rows. */
+  static __device__ __forceinline__ int place_of_pair(int half, int columns) {
+    return Q::place(warp() * ROWS + lane() / 4 + half * 8, columns) + lane() % 4 * 4;
+  }
+
   /* Writes results in pieces of 16 bytes, which the lanes of a warp put together where its queries were. */
   __device__ __forceinline__ void store(unsigned short* out, char* shared, int row) {
     float factor[2];
@@ -163,7 +168,7 @@ struct Attention {
     for (int j = 0; j < DEPTH / COLUMNS; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        int place = Q::place(warp() * ROWS + lane() / 4 + half * 8, j) + lane() % 4 * 4;
+        int place = place_of_pair(half, j);
         float left = sums[j][half * 2] * factor[half], right = sums[j][half * 2 + 1] * factor[half];
         if (ZEROS && !(total[half] > 0)) left = right = 0;
         *reinterpret_cast<unsigned*>(shared + place) = pair(Element{}, left, right);

@@ -63,20 +63,20 @@ def test_results_are_taken_as_what_they_are():
 PLACES = """
 namespace autotune {
 namespace pipeline {
-template <class Element, bool BY_TERMS, int STEPS>
+template <class Element, bool BY_TERMS, int STEPS, int SIDE = 64>
 __device__ int* of_operand(int* at) {
-  using Of = Tile<Element, 64, STEPS, BY_TERMS>;
+  using Of = Tile<Element, SIDE, STEPS, BY_TERMS>;
   for (int first = 0; first < Of::LINES * Of::PIECES; first += LANES, at += LANES)
     at[lane()] = Of::place((first + lane()) / Of::PIECES, (first + lane()) % Of::PIECES);
   return at;
 }
-template <class Element, bool BY_TERMS, int STEPS>
+template <class Element, bool BY_TERMS, int STEPS, int SIDE = 64>
 __device__ int* of_fragments(int* at) {
-  using Of = Tile<Element, 64, STEPS, BY_TERMS>;
+  using Of = Tile<Element, SIDE, STEPS, BY_TERMS>;
   for (int i = 0; i < STEPS; ++i, at += 2 * LANES) {
     int step = BY_TERMS ? i * INSTRUCTION : 0;
     at[lane()] = Of::template begin<true>(16) ^ step;
-    at[lane() + LANES] = Of::template begin<false>(32) ^ step;
+    at[lane() + LANES] = Of::template begin<false>(BY_TERMS ? 32 : 16) ^ step;
   }
   return at;
 }
@@ -89,6 +89,14 @@ template <int WIDTH, int COUNT>
 __device__ int* of_takes(int* at) {
   for (int i = 0; i < COUNT; i += 4, at += LANES)
     at[lane()] = result_place<WIDTH>(lane() * COUNT / WIDTH, lane() * COUNT % WIDTH + i) * 4;
+  return at;
+}
+template <int SIZE>
+__device__ int* of_attention(int* at) {
+  using namespace autotune::attention;
+  using P = Part<SIZE, 0>;
+  using Of = Attention<Fp16, Nothing, P, P, P, 1, 16, 16, SIZE, SIZE, 1, 64, false>;
+  for (int i = 0; i < SIZE / 8 * 2; ++i, at += LANES) at[lane()] = Of::place_of_pair(i % 2, i / 2);
   return at;
 }
 }  // namespace pipeline
@@ -154,6 +162,18 @@ def test_lanes_that_store_and_take_results_do_not_meet_in_a_bank(tmp_path):
     calls |= {f"of_takes<{width}, {count}>": count // 4 for width in widths for count in (4, 8)}
     for call, places in addresses(tmp_path, calls).items():
         assert conflicts(places, 8 if "stores" in call else 16) == 0, call
+
+
+@on_cpu
+def test_lanes_of_an_attention_do_not_meet_in_a_bank(tmp_path):
+    depths = (32, 64, 128)
+    keys = [(f"<autotune::pipeline::Fp16, true, {depth // 16}>", depth // 16) for depth in depths]
+    values = [(f"<autotune::pipeline::Fp16, false, 4, {depth}>", 4) for depth in depths]
+    calls = {f"of_operand{of}": depth // 4 for (of, _), depth in zip([*keys, *values], depths * 2, strict=True)}
+    calls |= {f"of_fragments{of}": 2 * steps for of, steps in [*keys, *values]}
+    calls |= {f"of_attention<{depth}>": depth // 4 for depth in depths}
+    for call, places in addresses(tmp_path, calls).items():
+        assert conflicts(places, 4 if "attention" in call else 16) == 0, call
 
 
 @on_cpu
