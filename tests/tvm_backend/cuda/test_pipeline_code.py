@@ -93,8 +93,9 @@ __device__ int* of_takes(int* at) {
 }
 template <int SIZE>
 __device__ int* of_attention(int* at) {
-  using namespace autotune::attention;
-  using P = Part<SIZE, 0>;
+  using autotune::attention::Attention;
+  using autotune::attention::Nothing;
+  using P = autotune::attention::Part<SIZE, 0>;
   using Of = Attention<Fp16, Nothing, P, P, P, 1, 16, 16, SIZE, SIZE, 1, 64, false>;
   for (int i = 0; i < SIZE / 8 * 2; ++i, at += LANES) at[lane()] = Of::place_of_pair(i % 2, i / 2);
   return at;
