@@ -149,7 +149,9 @@ def round_norms(mod: IRModule) -> IRModule:
     Args:
         mod: A module before LegalizeOps, with products in fp16 or bf16.
     """
-    return rewrite_and_clean(rewrite_and_clean(mod, _ConvertsFirst), _RoundsNorms)
+    for rewriter in (_Reshapes, _ConvertsFirst, _RoundsNorms):
+        mod = rewrite_and_clean(mod, rewriter)
+    return mod
 
 
 class _ConvertsFirst(PlainRewriter):
