@@ -16,6 +16,7 @@ from autotune.tvm_backend.expressions import bindings_of, op_name
 from autotune.tvm_backend.graph.blocks import fuse, limit_threads, name_operators
 from autotune.tvm_backend.graph.concurrent import groups_beside, join_kernels
 from autotune.tvm_backend.graph.constants import fold_constants
+from autotune.tvm_backend.graph.decomposed_attention import compose_attention
 from autotune.tvm_backend.graph.embeddings import read_rows, slice_rows
 from autotune.tvm_backend.graph.fold_scale import fold_scales
 from autotune.tvm_backend.graph.fused_attention import fuse_attention
@@ -89,6 +90,7 @@ def _passes(
         (True, sink_reshapes),  # an activation is fused to the product before it, with no reshape between them
         (True, fold_scales),  # a multiplication by a constant goes into the weights before it
         (True, drop_unread_pixels),  # a convolution before one with strides takes larger strides itself
+        (in_halves, compose_attention),
         (in_halves, relax.transform.EliminateCommonSubexpr()),
         (in_halves, join_projections),  # whose parts attention reads where they lie
         (True, name_operators),  # from here on a plan can speak of them
