@@ -193,7 +193,8 @@ class _RoundsNorms(PlainRewriter):
             reshaped = self.emit(relax.op.reshape(rounded, static_shape(value)))
             self.bind(var, self.emit(relax.op.astype(reshaped, "float32")))
         elif op_name(value) == _NORM and (dtype := self._rounded_to(var)):
-            self._rounded[var] = self.emit(relax.op.astype(self.emit(self.rebuild(value)), dtype))
+            exact = self.builder.emit(self.rebuild(value), var.name)
+            self._rounded[var] = self.emit(relax.op.astype(exact, dtype))
             self.bind(var, self.emit(relax.op.astype(self._rounded[var], "float32")))
         else:
             super().visit(var, value)
