@@ -7,14 +7,23 @@ float32, and so is the mask, as it was before that was rounded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
 
+import numpy as np
 from tvm import relax
 
 from autotune.tvm_backend.cuda.attention_kernel import ELEMENTS, AttentionShape, RowPart
-from autotune.tvm_backend.expressions import op_name, readers, static_shape, variables
+from autotune.tvm_backend.expressions import (
+    constant_of,
+    is_tensor_constant,
+    op_name,
+    readers,
+    static_shape,
+    values_of,
+    variables,
+)
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.graph.strided_views import StridedView, multiple_of, number_of, views
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target
@@ -23,6 +32,7 @@ _FLOAT = "float32"
 _CONVERSION = "relax.astype"
 _PERMUTATION = "relax.permute_dims"
 _RANK = 4
+_NO_WEIGHT = -1e4  # a score so far below others has none
 _BY_HEADS = (0, 2, 1, 3)  # from (batch, rows, heads, size) to (batch, heads, rows, size), and back
 _KEYS_BY_ROWS = (0, 3, 1, 2)  # from (batch, heads, size, rows) to (batch, rows, heads, size)
 
@@ -84,7 +94,7 @@ class _Written:
 
     Attributes:
         scale: What scores are multiplied by.
-        added: What is added to the scores; None where nothing is.
+        added: What is added to the scores.
         zeros: Whether weights that are no numbers become zeros.
     """
 
@@ -92,7 +102,7 @@ class _Written:
     keys: _Operand
     values: _Operand
     scale: float
-    added: Expr | None
+    added: tuple[Expr, ...]
     zeros: bool
 
     def shape(self) -> AttentionShape | None:
@@ -101,13 +111,13 @@ class _Written:
             return None
         batch, rows, heads, size = self.queries.shape
         steps = self.keys.shape[1]
-        added = () if self.added is None else static_shape(self.added)
+        shapes = [static_shape(item) for item in self.added]
         if {self.keys.shape, self.values.shape} != {(batch, steps, heads, size)}:
             return None
-        if len(added) > _RANK or (self.added is not None and not added):
+        if any(not shape or len(shape) > _RANK for shape in shapes):
             return None
-        filled = (*[1] * (_RANK - len(added)), *added) if added else ()
-        return AttentionShape(batch, heads, rows, steps, size, self.scale, filled, zeros=self.zeros)
+        added = np.broadcast_shapes((1,) * _RANK, *shapes) if shapes else ()
+        return AttentionShape(batch, heads, rows, steps, size, self.scale, added, zeros=self.zeros)
 
 
 class _Joiner(PlainRewriter):
@@ -127,7 +137,7 @@ class _Joiner(PlainRewriter):
         dtype = _dtype(value)
         queries, keys = (self._rows(item, dtype) for item in (written.queries, written.keys))
         values = self._rows(written.values, dtype, is_scaled=False)
-        added = [] if written.added is None else [self._in_float32(written.added, shape.added)]
+        added = [self._sum(written.added, shape.added)] if written.added else []
         scale = shape.scale * queries.factor * keys.factor
         program = replace(shape, scale=scale, parts=(queries.part, keys.part, values.part)).program(dtype, self._target)
         operands = [queries.tensor, keys.tensor, values.tensor, *added]
@@ -169,13 +179,30 @@ class _Joiner(PlainRewriter):
     def _number(self, operand: Expr) -> float | None:
         return number_of(operand, self.values)
 
-    def _sums(self, scores: Expr) -> Sequence[tuple[Expr, Expr | None]]:
-        """What scores may be the sum of: scaled products, and what is added to them."""
+    def _sums(self, scores: Expr) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
+        """Yield what scores may be the sum of: scaled products, and what is added to them."""
         total = self._only_read(scores, "relax.add")
-        if total is None:
-            return [(scores, None)]
-        left, right = total.args
-        return [(left, right), (right, left)]
+        for inner, *added in [(scores,)] if total is None else [tuple(total.args), tuple(reversed(total.args))]:
+            chosen = self._only_read(inner, "relax.where")
+            masked = None if chosen is None else self._masked(chosen)
+            yield (inner, tuple(added)) if masked is None else (masked[0], (masked[1], *added))
+
+    def _masked(self, chosen: Call) -> tuple[Expr, Expr] | None:
+        """Scores of which a constant chooses some, and what may be added to them in its place.
+
+        That is so where others have no weight, and each query has a key.
+        """
+        constant, *operands = chosen.args
+        condition = self.values.get(constant) if isinstance(constant, relax.Var) else constant
+        numbers = [self._number(item) for item in operands]
+        if condition is None or not is_tensor_constant(condition) or numbers.count(None) != 1:
+            return None
+        is_first = numbers[1] is None
+        keys = values_of(condition).astype(bool) != is_first
+        if min(filter(None, numbers), default=0.0) > _NO_WEIGHT or not keys.shape or not keys.any(axis=-1).all():
+            return None
+        added = constant_of(np.where(keys, np.float32(0), np.float32(-np.inf)), _FLOAT)
+        return operands[is_first], added
 
     def _scaled(self, scores: Expr) -> tuple[Call | None, float]:
         """The product that scores are a multiple of, and the factor."""
@@ -226,12 +253,18 @@ class _Joiner(PlainRewriter):
         tensor = self._converted(self.leaf(view.source), dtype)
         return _Rows(self._reshaped(tensor, (batch, rows, part.width)), part, view.factor)
 
-    def _in_float32(self, added: Expr, shape: Sequence[int]) -> Expr:
-        """What is added to the scores, of four axes, as it was before it was rounded."""
+    def _sum(self, added: Sequence[Expr], shape: Sequence[int]) -> Expr:
+        """The sum of what is added to the scores, in float32 and of four axes."""
+        first, *others = (self._in_float32(item) for item in added)
+        for other in others:
+            first = self.emit(relax.op.add(first, other))
+        return self._reshaped(first, shape)
+
+    def _in_float32(self, added: Expr) -> Expr:
+        """What is added to the scores as it was before it was rounded."""
         value: Expr = self.values.get(added) if isinstance(added, relax.Var) else None
         is_rounded = op_name(value) == _CONVERSION and _dtype(value.args[0]) == _FLOAT
-        exact = self.leaf(value.args[0] if is_rounded else added)
-        return self._reshaped(self._converted(exact, _FLOAT), shape)
+        return self._converted(self.leaf(value.args[0] if is_rounded else added), _FLOAT)
 
     def _converted(self, tensor: Expr, dtype: str) -> Expr:
         return tensor if _dtype(tensor) == dtype else self.emit(relax.op.astype(tensor, dtype))

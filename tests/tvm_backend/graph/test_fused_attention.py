@@ -32,6 +32,7 @@ def attention(
     keys_turned=False,
     operands=(None, None),
     guarded=False,
+    chosen=None,
 ):
     """A module of attention as exporters write it."""
     builder = relax.BlockBuilder()
@@ -48,6 +49,10 @@ def attention(
             scores = builder.emit(relax.op.matmul(*both))
             if scale:
                 scores = builder.emit(scale(scores))
+            if chosen:
+                keys, number, is_first = chosen
+                operands_of = [scores, relax.const(np.float32(number), "float32")][:: -1 if is_first else 1]
+                scores = builder.emit(relax.op.where(relax.const(keys), *operands_of))
             if masks:
                 operands = (masks[0], scores) if mask_first else (scores, masks[0])
                 scores = builder.emit(relax.op.add(*operands))
@@ -107,6 +112,24 @@ def test_a_mask_is_read_in_float32_as_it_is_broadcast(mask, strides, mask_first)
     assert f"Added<{strides}>" in code
     assert names.count("relax.call_tir") == 1 and "relax.nn.softmax" not in names
     assert names.count("relax.astype") == 4, "three operands, and the result: the mask stays as it is"
+
+
+CAUSAL = np.tril(np.ones((1, 1, ROWS, ROWS), bool))
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("mask", [None, (BATCH, 1, 1, ROWS)])
+def test_scores_that_a_constant_chooses_are_masked(mask, is_first):
+    names, code = fused(attention(divided, mask, chosen=(CAUSAL ^ is_first, -1e4, is_first)))
+    assert "relax.where" not in names and "relax.nn.softmax" not in names
+    strides = f"0, 0, {ROWS}, 1" if mask is None else f"{ROWS * ROWS}, 0, {ROWS}, 1"
+    assert f"Added<{strides}>" in code, "both masks are added, if there are two"
+
+
+@pytest.mark.parametrize("chosen", [(CAUSAL, -10.0, False), (CAUSAL & False, -1e4, False), (CAUSAL | True, -1e4, True)])
+def test_scores_that_may_weigh_something_are_no_mask(chosen):
+    names, _ = fused(attention(divided, chosen=chosen))
+    assert "relax.where" in names and "relax.nn.softmax" in names
 
 
 @pytest.mark.parametrize(
