@@ -38,7 +38,7 @@ ELSEWHERE = {
     "scripts/bench/headline.sh": HOURS,
     "python scripts/gpu/bench_gpu.py": "tests/scripts/test_bench_gpu.py, as far as it needs no GPU",
     "python scripts/gpu/check_schedules.py": "tests/cuda_stand_in; with five kinds it takes minutes",
-    "python scripts/gpu/check_opencl.py": "tests/scripts/test_check_opencl.py",
+    "python scripts/gpu/forecast.py": "tests/scripts/test_forecast.py",
     "python scripts/chaos/kill.py": "tests/scripts/kills/test_kill.py plays two rounds of it",
     "python scripts/chaos/cluster.py": RAY,
     "python scripts/bench/": HOURS,
