@@ -165,6 +165,14 @@ def readers(function: Function) -> dict[Var, list[tuple[Var, Expr]]]:
     return made
 
 
+def results_of(function: Function) -> set[Var]:
+    """Return the variables that a function returns, by themselves or in a tuple."""
+    values = {item.var: item.value for item in bindings_of(function)}
+    returned = set(variables(function.body.body))
+    tuples = [values[var] for var in returned if isinstance(values.get(var), relax.Tuple)]
+    return returned | {var for item in tuples for var in variables(item)}
+
+
 def has_branches(function: Function) -> bool:
     """Return whether parts of a function run only at times, or are functions."""
     values = [binding.value for binding in bindings_of(function)]

@@ -100,7 +100,7 @@ struct Attention {
       }
   }
 
-  /* Makes powers of two of scores, less the largest one, and scales what was summed before to that. */
+  /* Makes powers of scores, less the largest one, and scales what was summed before to that. */
   __device__ __forceinline__ void weigh(const Bias& bias, float scale, int query, int key) {
     float most[2] = {largest[0], largest[1]};
 #pragma unroll
@@ -109,8 +109,8 @@ struct Attention {
       for (int i = 0; i < 4; ++i) {
         int of_query = query + i / 2 * 8, of_key = key + j * COLUMNS + lane() % 4 * 2 + i % 2;
         bool inside = KEYS % TILE == 0 || of_key < KEYS;
-        float score = scores[j][i] * (scale * LOG2_E);
-        if (Bias::IS_THERE && inside && of_query < QUERIES) score += bias.at(of_query, of_key) * LOG2_E;
+        float score = scores[j][i] * scale;  // times LOG2_E, the least number of a mask would be minus infinity
+        if (Bias::IS_THERE && inside && of_query < QUERIES) score += bias.at(of_query, of_key);
         scores[j][i] = inside ? score : -INFINITY;
         most[i / 2] = fmaxf(most[i / 2], scores[j][i]);
       }
@@ -120,7 +120,7 @@ struct Attention {
       most[half] = fmaxf(most[half], __shfl_xor_sync(~0u, most[half], 1));
       most[half] = fmaxf(most[half], __shfl_xor_sync(~0u, most[half], 2));
       least[half] = most[half] == -INFINITY ? 0 : most[half];  // where all keys so far are masked
-      float kept = exp2f(largest[half] - least[half]);
+      float kept = exp2f((largest[half] - least[half]) * LOG2_E);
       largest[half] = most[half];
       total[half] *= kept;
 #pragma unroll
@@ -129,7 +129,7 @@ struct Attention {
 #pragma unroll
     for (int j = 0; j < TILE / COLUMNS; ++j)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) total[i / 2] += scores[j][i] = exp2f(scores[j][i] - least[i / 2]);
+      for (int i = 0; i < 4; ++i) total[i / 2] += scores[j][i] = exp2f((scores[j][i] - least[i / 2]) * LOG2_E);
   }
 
   __device__ __forceinline__ void add(unsigned values) {
@@ -170,7 +170,7 @@ struct Attention {
       for (int half = 0; half < 2; ++half) {
         int place = place_of_pair(half, j);
         float left = sums[j][half * 2] * factor[half], right = sums[j][half * 2 + 1] * factor[half];
-        if (ZEROS && !(total[half] > 0)) left = right = 0;
+        if (ZEROS && total[half] == 0) left = right = 0;
         *reinterpret_cast<unsigned*>(shared + place) = pair(Element{}, left, right);
       }
     __syncwarp();

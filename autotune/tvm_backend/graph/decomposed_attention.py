@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from autotune.tvm_backend.expressions import op_name, readers, static_shape
+from autotune.tvm_backend.expressions import float_dtype, op_name, readers, static_shape
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.graph.strided_views import number_of
 from autotune.tvm_backend.types import Expr, IRModule
@@ -29,6 +29,8 @@ def compose_attention(mod: IRModule) -> IRModule:
 
 
 class _Composer(PlainRewriter):
+    local = ("values",)
+
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self._readers = readers(self.function)
@@ -66,6 +68,8 @@ class _Composer(PlainRewriter):
         scores = self._asked(condition)
         if op_name(value) != "relax.nn.softmax" or scores is None or not scores.same_as(value.args[0]):
             return None
+        if float_dtype(value) != "float32" or int(value.attrs.axis) not in (-1, len(static_shape(value)) - 1):
+            return None
         full = self._value(zeros)
         if number_of(full.args[1] if op_name(full) == "relax.full_like" else zeros, self.values) != 0.0:
             return None
@@ -93,4 +97,6 @@ class _Composer(PlainRewriter):
 
 def _is_over_keys(maximum: Expr) -> bool:
     rank = len(static_shape(maximum.args[0]))
-    return maximum.attrs.axis is not None and [int(axis) % rank for axis in maximum.attrs.axis] == [rank - 1]
+    if maximum.attrs.axis is None or not maximum.attrs.keepdims or not rank:
+        return False
+    return [int(axis) % rank for axis in maximum.attrs.axis] == [rank - 1]

@@ -2,7 +2,8 @@
 
 The kernel (`cuda/attention_kernel.py`) reads its operands as projections write them, so that the permutations before
 and behind it vanish, and multiplies scores by the numbers that queries and keys are multiplied by. Its scores are in
-float32, and so is the mask, as it was before that was rounded.
+float32, and so is the mask, as it was before that was rounded. Where PyTorch guards a softmax against NaN, queries
+without keys have zeros, and NaN among the operands stays NaN.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from autotune.tvm_backend.expressions import (
     is_tensor_constant,
     op_name,
     readers,
+    results_of,
     static_shape,
     values_of,
-    variables,
 )
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
-from autotune.tvm_backend.graph.strided_views import StridedView, multiple_of, number_of, views
+from autotune.tvm_backend.graph.strided_views import StridedView, is_rounding, multiple_of, number_of, views
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target
 
 _FLOAT = "float32"
@@ -33,6 +34,7 @@ _CONVERSION = "relax.astype"
 _PERMUTATION = "relax.permute_dims"
 _RANK = 4
 _NO_WEIGHT = -1e4  # a score so far below others has none
+_ABSORBS = -1e30  # the sum of this and a score is this
 _BY_HEADS = (0, 2, 1, 3)  # from (batch, rows, heads, size) to (batch, heads, rows, size), and back
 _KEYS_BY_ROWS = (0, 3, 1, 2)  # from (batch, heads, size, rows) to (batch, rows, heads, size)
 
@@ -121,11 +123,13 @@ class _Written:
 
 
 class _Joiner(PlainRewriter):
+    local = ("values",)
+
     def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod)
         self._target = target
         self._readers = readers(self.function)
-        self._outputs = set(variables(self.function.body.body))
+        self._outputs = results_of(self.function)
 
     def replace(self, value: Expr) -> Expr | None:
         if op_name(value) == _PERMUTATION:
@@ -139,7 +143,10 @@ class _Joiner(PlainRewriter):
         values = self._rows(written.values, dtype, is_scaled=False)
         added = [self._sum(written.added, shape.added)] if written.added else []
         scale = shape.scale * queries.factor * keys.factor
-        program = replace(shape, scale=scale, parts=(queries.part, keys.part, values.part)).program(dtype, self._target)
+        shape = replace(shape, scale=scale, parts=(queries.part, keys.part, values.part))
+        if not shape.fits(self._target):  # of wide rows there may be too many
+            return None
+        program = shape.program(dtype, self._target)
         operands = [queries.tensor, keys.tensor, values.tensor, *added]
         result = (shape.batch, shape.queries, shape.heads, shape.size)
         return relax.op.permute_dims(self.kernel(program, "attention", operands, result, dtype), _BY_HEADS)
@@ -184,13 +191,13 @@ class _Joiner(PlainRewriter):
         total = self._only_read(scores, "relax.add")
         for inner, *added in [(scores,)] if total is None else [tuple(total.args), tuple(reversed(total.args))]:
             chosen = self._only_read(inner, "relax.where")
-            masked = None if chosen is None else self._masked(chosen)
+            masked = None if chosen is None else self._masked(chosen, _ABSORBS if added else _NO_WEIGHT)
             yield (inner, tuple(added)) if masked is None else (masked[0], (masked[1], *added))
 
-    def _masked(self, chosen: Call) -> tuple[Expr, Expr] | None:
+    def _masked(self, chosen: Call, most: float) -> tuple[Expr, Expr] | None:
         """Scores of which a constant chooses some, and what may be added to them in its place.
 
-        That is so where others have no weight, and each query has a key.
+        That is so where others have no weight, for their number is `most` or less, and each query has a key.
         """
         constant, *operands = chosen.args
         condition = self.values.get(constant) if isinstance(constant, relax.Var) else constant
@@ -199,9 +206,10 @@ class _Joiner(PlainRewriter):
             return None
         is_first = numbers[1] is None
         keys = values_of(condition).astype(bool) != is_first
-        if min(filter(None, numbers), default=0.0) > _NO_WEIGHT or not keys.shape or not keys.any(axis=-1).all():
+        number = numbers[not is_first]
+        if number is None or not number <= most or not keys.shape or not keys.any(axis=-1).all():
             return None
-        added = constant_of(np.where(keys, np.float32(0), np.float32(-np.inf)), _FLOAT)
+        added = constant_of(np.where(keys, np.float32(0), np.float32(number)), _FLOAT)
         return operands[is_first], added
 
     def _scaled(self, scores: Expr) -> tuple[Call | None, float]:
@@ -214,7 +222,7 @@ class _Joiner(PlainRewriter):
         """The value of a variable that is read once, before conversions, if one of these operators computes it."""
         while isinstance(operand, relax.Var) and operand not in self._outputs and len(self._readers[operand]) == 1:
             value: Expr = self.values.get(operand)
-            if op_name(value) != _CONVERSION:
+            if not is_rounding(value):
                 return value if op_name(value) in names else None
             operand = value.args[0]
         return None

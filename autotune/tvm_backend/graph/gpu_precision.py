@@ -13,9 +13,9 @@ from autotune.tvm_backend.expressions import (
     is_tensor_constant,
     op_name,
     readers,
+    results_of,
     static_shape,
     values_of,
-    variables,
 )
 from autotune.tvm_backend.graph.constants import fold_constants
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
@@ -109,6 +109,8 @@ def _mixed(mod: IRModule) -> IRModule:
 class _Reshapes(PlainRewriter):
     """Makes permutations that leave the order of elements as it is reshapes, which cost nothing; of several, one."""
 
+    local = ("values",)
+
     def replace(self, value: Expr) -> Expr | None:
         base = self._base(value)
         is_reshape = op_name(value) == _RESHAPE and base.same_as(value.args[0])
@@ -120,12 +122,14 @@ class _Reshapes(PlainRewriter):
         return self._base(value.args[0]) if self._keeps_order(value) else expr
 
     def _keeps_order(self, value: Expr) -> bool:
-        if op_name(value) != "relax.permute_dims" or value.attrs.axes is None:
-            return op_name(value) == _RESHAPE
+        if op_name(value) not in (_RESHAPE, "relax.permute_dims") or not static_shape(value):
+            return False
         shape = static_shape(value.args[0])
-        moved = [int(axis) % max(len(shape), 1) for axis in value.attrs.axes]
-        kept = [axis for axis in moved if shape and shape[axis] > 1]
-        return bool(shape) and kept == sorted(kept)
+        if op_name(value) == _RESHAPE or not shape or value.attrs.axes is None:
+            return op_name(value) == _RESHAPE
+        moved = [int(axis) % len(shape) for axis in value.attrs.axes]
+        kept = [axis for axis in moved if shape[axis] > 1]
+        return kept == sorted(kept)
 
 
 class _WithoutRoundTrips(PlainRewriter):
@@ -135,7 +139,7 @@ class _WithoutRoundTrips(PlainRewriter):
         if op_name(value) != "relax.astype":
             return None
         inner: Expr = self.values.get(value.args[0])
-        if op_name(inner) != "relax.astype" or str(inner.args[0].ty.dtype) != str(value.ty.dtype):
+        if not _is_rounding(inner) or str(inner.args[0].ty.dtype) != str(value.ty.dtype):
             return None
         return self.leaf(inner.args[0])
 
@@ -157,6 +161,8 @@ def round_norms(mod: IRModule) -> IRModule:
 class _ConvertsFirst(PlainRewriter):
     """Rounds what was reshaped before it is reshaped, where that is fused to what computes it."""
 
+    local = ("values",)
+
     def replace(self, value: Expr) -> Expr | None:
         if op_name(value) == _NORM and float_dtype(value) != "float32":
             return self._in_float32(value)
@@ -167,7 +173,8 @@ class _ConvertsFirst(PlainRewriter):
 
     def _before_reshapes(self, operand: Expr) -> Expr:
         value: Expr = self.values.get(operand) if isinstance(operand, relax.Var) else None
-        return self._before_reshapes(value.args[0]) if op_name(value) == _RESHAPE else operand
+        is_reshape = op_name(value) == _RESHAPE and bool(static_shape(value))
+        return self._before_reshapes(value.args[0]) if is_reshape else operand
 
     def _in_float32(self, norm: Expr) -> Expr | None:
         """A normalisation of bf16, which TVM cannot lower."""
@@ -182,7 +189,7 @@ class _RoundsNorms(PlainRewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self._readers = readers(self.function)
-        self._outputs = set(variables(self.function.body.body))
+        self._outputs = results_of(self.function)
         self._rounded: dict[Expr, Expr] = {}
 
     def visit(self, var: Var, value: Expr) -> None:

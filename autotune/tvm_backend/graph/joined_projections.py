@@ -19,9 +19,9 @@ from autotune.tvm_backend.expressions import (
     is_tensor_constant,
     op_name,
     readers,
+    results_of,
     static_shape,
     values_of,
-    variables,
 )
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule, Var
@@ -54,10 +54,12 @@ class _Projection:
 
 
 class _Joiner(PlainRewriter):
+    local = ("values",)
+
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self._readers = readers(self.function)
-        self._outputs = set(variables(self.function.body.body))
+        self._outputs = results_of(self.function)
         groups: dict[tuple[Var, bool], list[_Projection]] = {}
         for item in bindings_of(self.function):
             projection = self._projection(item.var, item.value)

@@ -13,7 +13,15 @@ from collections.abc import Collection, Sequence
 from tvm import relax, te
 from tvm.s_tir import Schedule
 
-from autotune.tvm_backend.expressions import bindings_of, has_fixed_sizes, op_name, readers, static_shape, variables
+from autotune.tvm_backend.expressions import (
+    bindings_of,
+    has_fixed_sizes,
+    op_name,
+    readers,
+    results_of,
+    static_shape,
+    variables,
+)
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, is_rewritable, with_blocks, with_main
 from autotune.tvm_backend.programs import finished
 from autotune.tvm_backend.types import Binding, Expr, Function, IRModule, PrimFunc, Var
@@ -40,7 +48,7 @@ class _Copier(PlainRewriter):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self._readers = readers(self.function)
-        self._outputs = set(variables(self.function.body.body))
+        self._outputs = results_of(self.function)
         self._inputs = [item for item in self.function.params if self._is_copied(item)]
 
     def visit(self, var: Var, value: Expr) -> None:
@@ -88,7 +96,7 @@ def _in_order(function: Function) -> Function:
     (block,) = function.body.blocks
     if not isinstance(block, relax.DataflowBlock):
         return function
-    outputs = set(variables(function.body.body))
+    outputs = results_of(function)
     read = readers(function)
     places = {item.var: _place(item, function.params, outputs, read) for item in bindings_of(function)}
     ordered = sorted(block.bindings, key=lambda item: places[item.var])

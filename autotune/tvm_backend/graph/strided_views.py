@@ -18,6 +18,7 @@ from autotune.tvm_backend.expressions import is_tensor_constant, op_name, static
 from autotune.tvm_backend.types import Expr, Var
 
 _CONVERSION = "relax.astype"
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
 _RESHAPES = ("relax.reshape", "relax.squeeze", "relax.expand_dims")
 _Array = npt.NDArray[np.int8]  # whose strides count elements
 _Step = Callable[[_Array], _Array]
@@ -64,8 +65,20 @@ def views(expr: Expr, values: Values) -> Iterator[StridedView]:
         factor *= 1.0 if multiple is None else multiple[1]
 
 
+def is_float(expr: Expr) -> bool:
+    """Return whether an expression is a tensor of floating-point numbers, of 16 bits or more."""
+    return str(getattr(expr.ty, "dtype", "")) in _FLOATS
+
+
+def is_rounding(value: Expr) -> bool:
+    """Return whether a value is a conversion from one type of such numbers to another one."""
+    return op_name(value) == _CONVERSION and is_float(value) and is_float(value.args[0])
+
+
 def multiple_of(value: Expr, values: Values) -> tuple[Expr, float] | None:
     """Return what a value is a multiple of by a number, and the number; None for any other value."""
+    if value is None or not is_float(value):
+        return None
     if op_name(value) == "relax.divide":
         number = number_of(value.args[1], values)
         return None if not number else (value.args[0], 1.0 / number)
@@ -80,7 +93,7 @@ def multiple_of(value: Expr, values: Values) -> tuple[Expr, float] | None:
 def number_of(operand: Expr, values: Values) -> float | None:
     """Return the number that a constant of one element is, as it was before conversions; None for anything else."""
     value: Expr = values.get(operand) if isinstance(operand, relax.Var) else operand
-    if op_name(value) == _CONVERSION:
+    if op_name(value) == _CONVERSION and is_float(value):
         return number_of(value.args[0], values)
     is_number = value is not None and is_tensor_constant(value) and static_shape(value) in ((), (1,))
     return float(values_of(value).item()) if is_number else None
@@ -93,7 +106,7 @@ def _step_from(value: Expr, values: Values) -> tuple[Expr, _Step] | None:
         return (
             (split.args[0], partial(_part, split.attrs, int(value.index))) if op_name(split) == "relax.split" else None
         )
-    if op_name(value) == _CONVERSION:
+    if is_rounding(value):
         return value.args[0], _unchanged
     if op_name(value) == "relax.permute_dims":
         return value.args[0], partial(_permuted, value.attrs.axes)
@@ -126,5 +139,11 @@ def _cut(operands: Any, array: _Array) -> _Array:
 
 def _part(split: Any, index: int, array: _Array) -> _Array:
     counted = split.indices_or_sections
-    sections = int(counted) if hasattr(counted, "value") else [int(item) for item in counted]
-    return np.split(array, sections, axis=int(split.axis))[index]
+    axis = int(split.axis)
+    extent = array.shape[axis]
+    if hasattr(counted, "value"):  # parts of one size, but for the last one
+        size = -(-extent // int(counted))
+        places = list(range(size, extent, size))
+    else:
+        places = [int(item) for item in counted]
+    return np.split(array, places, axis=axis)[index]

@@ -48,8 +48,8 @@ def main(library, dtype, joined, zeros, *numbers):
         bias[..., added[-1] // 2 :] = MASKED  # and the first tile of keys of the last query
         bias[..., -1, : added[-1] // 3] = MASKED
         bias[..., -1, added[-1] // 3 :] = 0
-    if int(zeros):
-        bias[..., 0, :] = -np.inf
+    if added and added[-2] > 1:
+        bias[..., 0, :] = -np.inf if int(zeros) else np.finfo("float32").min  # no keys, or all keys alike
     width = heads * size
     parts = (RowPart(width), RowPart(2 * width), RowPart(2 * width, width)) if int(joined) else ()
     shape = AttentionShape(batch, heads, queries, keys, size, size**-0.5, tuple(added), parts, zeros == "1")

@@ -16,7 +16,7 @@ MASK[0, :, 1] = -np.inf  # a query without keys
 MASK[1, :, :, 2:] = -np.inf
 
 
-def decomposed(*, other_scores=False, axis=-1, read_twice=False, value=0.0):
+def decomposed(*, other_scores=False, axis=-1, of_softmax=-1, read_twice=False, value=0.0):
     """A module of attention with a mask, as PyTorch has it."""
     builder = relax.BlockBuilder()
     emit = builder.emit
@@ -38,7 +38,7 @@ def decomposed(*, other_scores=False, axis=-1, read_twice=False, value=0.0):
         with builder.dataflow():
             scores, folded = product(q, emit(relax.op.permute_dims(k, (0, 1, 3, 2))))
             scores = emit(relax.op.add(scores, mask))
-            softmax = emit(relax.op.nn.softmax(scores, axis=-1))
+            softmax = emit(relax.op.nn.softmax(scores, axis=of_softmax))
             asked = emit(relax.op.negative(scores)) if other_scores else scores
             masked = emit(relax.op.equal(asked, relax.const(np.float32(-np.inf), "float32")))
             kept = emit(relax.op.astype(emit(relax.op.logical_not(masked)), "int8"))
@@ -79,6 +79,7 @@ def test_products_have_four_axes_and_queries_without_keys_have_zeros():
     [
         pytest.param({"other_scores": True}, id="of other scores"),
         pytest.param({"axis": 2}, id="of queries"),
+        pytest.param({"of_softmax": 2}, id="before a softmax over queries"),
         pytest.param({"value": 1.0}, id="ones"),
     ],
 )
@@ -102,3 +103,18 @@ def test_what_is_really_broadcast_stays_so():
             output = builder.emit_output(relax.op.broadcast_to(x, (4, 8)))
         builder.emit_func_output(output)
     assert operators(compose_attention(builder.get())) == ["relax.broadcast_to"]
+
+
+def test_a_guard_of_fp16_stays_as_it_is():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 8), "float16"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            softmax = builder.emit(relax.op.nn.softmax(x))
+            masked = builder.emit(relax.op.equal(x, relax.const(np.float16(-np.inf), "float16")))
+            kept = builder.emit(relax.op.astype(builder.emit(relax.op.logical_not(masked)), "int8"))
+            some = builder.emit(relax.op.max(kept, axis=[-1], keepdims=True))
+            none = builder.emit(relax.op.logical_not(builder.emit(relax.op.astype(some, "bool"))))
+            output = builder.emit_output(relax.op.where(none, relax.const(np.float16(0), "float16"), softmax))
+        builder.emit_func_output(output)
+    assert "relax.isnan" not in operators(compose_attention(builder.get()))

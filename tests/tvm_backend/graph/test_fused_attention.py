@@ -120,10 +120,15 @@ CAUSAL = np.tril(np.ones((1, 1, ROWS, ROWS), bool))
 @pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("mask", [None, (BATCH, 1, 1, ROWS)])
 def test_scores_that_a_constant_chooses_are_masked(mask, is_first):
-    names, code = fused(attention(divided, mask, chosen=(CAUSAL ^ is_first, -1e4, is_first)))
+    names, code = fused(attention(divided, mask, chosen=(CAUSAL ^ is_first, -1e4 if mask is None else -3e38, is_first)))
     assert "relax.where" not in names and "relax.nn.softmax" not in names
     strides = f"0, 0, {ROWS}, 1" if mask is None else f"{ROWS * ROWS}, 0, {ROWS}, 1"
     assert f"Added<{strides}>" in code, "both masks are added, if there are two"
+
+
+def test_beside_another_mask_a_number_must_absorb_scores():
+    names, _ = fused(attention(divided, (BATCH, 1, 1, ROWS), chosen=(CAUSAL, -1e4, False)))
+    assert "relax.where" in names and "relax.nn.softmax" in names, "all keys of a query may have it"
 
 
 @pytest.mark.parametrize("chosen", [(CAUSAL, -10.0, False), (CAUSAL & False, -1e4, False), (CAUSAL | True, -1e4, True)])
@@ -137,6 +142,7 @@ def test_scores_that_may_weigh_something_are_no_mask(chosen):
     [
         pytest.param({"read_twice": True}, id="weights that are a result"),
         pytest.param({"axis": 2}, id="a softmax over queries"),
+        pytest.param({"scale": lambda x: relax.op.astype(relax.op.astype(x, "int32"), "float32")}, id="whole numbers"),
         pytest.param({"mask": (BATCH, HEADS, ROWS, ROWS, 1)[:4], "scale": lambda x: relax.op.add(x, x)}, id="a sum"),
         pytest.param({"scale": lambda x: relax.op.divide(x, relax.const(np.float32(0), "float32"))}, id="nothing"),
     ],

@@ -137,6 +137,30 @@ def test_a_normalisation_that_a_product_reads_is_rounded_once_for_all_readers(lo
     assert read_by == [dtype, "float32"], "rounded, and as it is then for the sum"
 
 
+def test_a_normalisation_that_is_returned_in_a_tuple_is_not_rounded():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, CHANNELS), "float32"))
+    ones = relax.const(np.ones(CHANNELS, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            normal = builder.emit(relax.op.nn.layer_norm(x, ones, ones, axes=[-1]))
+            half = builder.emit(relax.op.astype(normal, "float16"))
+            output = builder.emit_output(relax.Tuple([normal, half]))
+        builder.emit_func_output(output)
+    assert [op_name(call) for call in calls(round_norms(builder.get()))] == ["relax.nn.layer_norm", "relax.astype"]
+
+
+def test_what_is_cut_off_to_whole_numbers_stays_so():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, CHANNELS), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            whole = builder.emit(relax.op.astype(x, "int32"))
+            output = builder.emit_output(relax.op.exp(builder.emit(relax.op.astype(whole, "float32"))))
+        builder.emit_func_output(output)
+    assert [op_name(call) for call in calls(half_precision(builder.get()))] == ["relax.astype"] * 2 + ["relax.exp"]
+
+
 def test_a_normalisation_is_rounded_before_a_reshape_so_that_both_are_one_kernel():
     names = list(map(op_name, calls(round_norms(half_precision(normalised(is_reshaped=True))))))
     place = names.index("relax.nn.layer_norm")

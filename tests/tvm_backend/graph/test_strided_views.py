@@ -80,6 +80,19 @@ def test_a_part_of_a_split_is_a_view(take, offset):
     assert (view.strides, view.offset) == ((768, 96, 1), offset)
 
 
+@pytest.mark.parametrize("whole", ["int8", "bool"])
+def test_numbers_that_are_cut_off_are_no_view(whole):
+    view, x = last_view(lambda x: relax.op.astype(x, whole), lambda x: relax.op.astype(x, "float32"))
+    assert not view.source.same_as(x)
+
+
+@pytest.mark.parametrize(("index", "extent", "offset"), [(0, 3, 0), (2, 2, 6 * 96)])
+def test_the_last_part_of_a_split_may_be_smaller(index, extent, offset):
+    view, x = last_view(lambda x: relax.op.split(x, 3, axis=1), lambda x: relax.TupleGetItem(x, index))
+    assert view.source.same_as(x)
+    assert (view.strides, view.offset) == ((768, 96, 1), offset) and extent
+
+
 def test_what_moves_elements_is_a_view_of_what_it_moved():
     view, x = last_view(to_heads, by_heads, lambda x: relax.op.reshape(x, (2, 3, 256)))
     assert not view.source.same_as(x)
@@ -102,7 +115,8 @@ def test_what_computes_is_no_view(other):
 
 
 def test_a_number_is_read_as_it_was_before_conversions():
-    converted = relax.op.astype(number(0.1), "float16")
-    assert number_of(converted, {}) == pytest.approx(0.1, abs=1e-8)
+    rounded, whole = (relax.BlockBuilder().normalize(relax.op.astype(number(2.7), to)) for to in ("float16", "int32"))
+    assert number_of(rounded, {}) == pytest.approx(2.7, abs=1e-6)
+    assert number_of(whole, {}) is None
     assert number_of(number([1.0, 2.0]), {}) is None
     assert multiple_of(None, {}) is None
