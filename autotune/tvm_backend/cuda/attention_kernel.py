@@ -14,14 +14,13 @@ from tvm.ir import TensorRegion
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from autotune.tvm_backend.cuda.multiprocessors import generation, max_shared_default, multiprocessors
+from autotune.tvm_backend.cuda.multiprocessors import AMPERE, generation, max_shared_default, multiprocessors
 from autotune.tvm_backend.cuda.pipeline_tiles import ATTENTION_MARK, MARK, WARP
 from autotune.tvm_backend.programs import OPAQUE
 from autotune.tvm_backend.types import Buffer, PrimFunc, Target
 
 ELEMENTS = {"float16": "Fp16", "bfloat16": "Bf16"}  # as `pipeline.cuh` names them
 _SIZE = 2  # bytes of an element
-_AMPERE = 80  # the first with `cp.async`
 _TOGETHER = 8  # elements that are copied at a time
 _DEPTHS = (32, 64, 128)  # elements of a row of a tile
 _TILE = 64  # keys
@@ -76,7 +75,7 @@ class AttentionShape:
 
         There is none for a few queries: their blocks would be too few, and each go over all keys.
         """
-        if target.kind.name != "cuda" or generation(target) < _AMPERE:
+        if target.kind.name != "cuda" or generation(target) < AMPERE:
             return False
         rows = max(self.queries, self.keys) * max(part.width for part in self._operands)
         scores = (self.batch, self.heads, self.queries, self.keys)

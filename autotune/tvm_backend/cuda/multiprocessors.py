@@ -14,6 +14,7 @@ from autotune.tvm_backend.types import Target
 MAX_DECLARED = 48 << 10  # bytes of shared memory
 _RESERVED = 1 << 10  # of each block, by CUDA, from sm_80 on
 _FIRST_WITH_TENSOR_CORES = 75
+AMPERE = 80  # the first with `cp.async`, and with bf16 on tensor cores
 _LIMIT = "max_shared_memory_per_block"
 
 

@@ -45,7 +45,7 @@ class _Composer(PlainRewriter):
 
     def _product(self, reshaped: Expr) -> Expr | None:
         """A product of matrices of four axes that was computed with three."""
-        product = self._value(reshaped.args[0])
+        product = self.bound(reshaped.args[0])
         shape = static_shape(reshaped)
         if op_name(product) != "relax.matmul" or len(static_shape(product)) != _MATRICES - 1 or len(shape) != _MATRICES:
             return None
@@ -56,7 +56,7 @@ class _Composer(PlainRewriter):
 
     def _unfolded(self, operand: Expr, heads: tuple[int, ...]) -> Expr | None:
         """An operand of three axes as it was with batch and heads apart."""
-        value = self._value(operand)
+        value = self.bound(operand)
         matrix = static_shape(operand)[1:]
         is_folded = op_name(value) == "relax.reshape" and static_shape(value.args[0]) == (*heads, *matrix)
         return self.leaf(value.args[0]) if is_folded else None
@@ -64,13 +64,13 @@ class _Composer(PlainRewriter):
     def _guarded(self, chosen: Expr) -> Expr | None:
         """A softmax with zeros where it has no numbers: its inputs are no keys of a query."""
         condition, zeros, softmax = chosen.args
-        value = self._value(softmax)
+        value = self.bound(softmax)
         scores = self._asked(condition)
         if op_name(value) != "relax.nn.softmax" or scores is None or not scores.same_as(value.args[0]):
             return None
         if float_dtype(value) != "float32" or int(value.attrs.axis) not in (-1, len(static_shape(value)) - 1):
             return None
-        full = self._value(zeros)
+        full = self.bound(zeros)
         if number_of(full.args[1] if op_name(full) == "relax.full_like" else zeros, self.values) != 0.0:
             return None
         kept = self.leaf(softmax)
@@ -80,19 +80,15 @@ class _Composer(PlainRewriter):
         """The scores of which a condition says where all along the last axis are minus infinity."""
         value: Expr = None
         for name in _HAS_NO_KEY:
-            value = self._value(condition)
+            value = self.bound(condition)
             while op_name(value) == "relax.astype":
-                value = self._value(value.args[0])
+                value = self.bound(value.args[0])
             if op_name(value) != name:
                 return None
             condition = value.args[0]
             if name == "relax.max" and not _is_over_keys(value):
                 return None
         return condition if number_of(value.args[1], self.values) == -np.inf else None
-
-    def _value(self, expr: Expr) -> Expr:
-        """The value of a variable; None where it has none."""
-        return self.values.get(expr) if isinstance(expr, relax.Var) else None
 
 
 def _is_over_keys(maximum: Expr) -> bool:

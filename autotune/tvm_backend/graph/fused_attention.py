@@ -25,8 +25,9 @@ from autotune.tvm_backend.expressions import (
     static_shape,
     values_of,
 )
+from autotune.tvm_backend.graph.permutations import keeps_order
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
-from autotune.tvm_backend.graph.strided_views import StridedView, is_rounding, multiple_of, number_of, views
+from autotune.tvm_backend.graph.strided_views import StridedView, converts_floats, multiple_of, number_of, views
 from autotune.tvm_backend.types import Call, Expr, IRModule, Target
 
 _FLOAT = "float32"
@@ -178,7 +179,7 @@ class _Joiner(PlainRewriter):
         if chosen is None:
             return self._only_read(weights, "relax.nn.softmax"), False
         condition, zero, kept = chosen.args
-        made: Expr = self.values.get(condition) if isinstance(condition, relax.Var) else None
+        made = self.bound(condition)
         is_guard = op_name(made) == "relax.isnan" and made.args[0].same_as(kept) and self._number(zero) == 0.0
         value: Expr = self.values.get(kept) if is_guard and len(self._readers[kept]) == 2 else None
         return (value, True) if op_name(value) == "relax.nn.softmax" else (None, False)
@@ -222,7 +223,7 @@ class _Joiner(PlainRewriter):
         """The value of a variable that is read once, before conversions, if one of these operators computes it."""
         while isinstance(operand, relax.Var) and operand not in self._outputs and len(self._readers[operand]) == 1:
             value: Expr = self.values.get(operand)
-            if not is_rounding(value):
+            if not converts_floats(value):
                 return value if op_name(value) in names else None
             operand = value.args[0]
         return None
@@ -238,8 +239,7 @@ class _Joiner(PlainRewriter):
         shape = static_shape(made.args[0])
         before = [int(axis) % len(axes) for axis in made.attrs.axes]
         composed = [before[int(axis) % len(axes)] for axis in axes]
-        moved = [axis for axis in composed if shape and shape[axis] > 1]
-        is_undone = bool(shape) and moved == sorted(moved)
+        is_undone = bool(shape) and keeps_order(shape, composed)
         return self._reshaped(made.args[0], [shape[axis] for axis in composed]) if is_undone else None
 
     def _rows(self, operand: _Operand, dtype: str, *, is_scaled: bool = True) -> _Rows:
@@ -270,7 +270,7 @@ class _Joiner(PlainRewriter):
 
     def _in_float32(self, added: Expr) -> Expr:
         """What is added to the scores as it was before it was rounded."""
-        value: Expr = self.values.get(added) if isinstance(added, relax.Var) else None
+        value = self.bound(added)
         is_rounded = op_name(value) == _CONVERSION and _dtype(value.args[0]) == _FLOAT
         return self._converted(self.leaf(value.args[0] if is_rounded else added), _FLOAT)
 

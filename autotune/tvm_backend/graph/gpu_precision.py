@@ -18,6 +18,7 @@ from autotune.tvm_backend.expressions import (
     values_of,
 )
 from autotune.tvm_backend.graph.constants import fold_constants
+from autotune.tvm_backend.graph.permutations import keeps_order
 from autotune.tvm_backend.graph.rewrite import PlainRewriter, rewrite_and_clean
 from autotune.tvm_backend.types import Expr, IRModule, TensorExpr, Var
 
@@ -127,9 +128,7 @@ class _Reshapes(PlainRewriter):
         shape = static_shape(value.args[0])
         if op_name(value) == _RESHAPE or not shape or value.attrs.axes is None:
             return op_name(value) == _RESHAPE
-        moved = [int(axis) % len(shape) for axis in value.attrs.axes]
-        kept = [axis for axis in moved if shape[axis] > 1]
-        return kept == sorted(kept)
+        return keeps_order(shape, [int(axis) % len(shape) for axis in value.attrs.axes])
 
 
 class _WithoutRoundTrips(PlainRewriter):
@@ -166,15 +165,11 @@ class _ConvertsFirst(PlainRewriter):
     def replace(self, value: Expr) -> Expr | None:
         if op_name(value) == _NORM and float_dtype(value) != "float32":
             return self._in_float32(value)
-        inner = self._before_reshapes(value.args[0]) if _is_rounding(value) else None
-        if inner is None or inner.same_as(value.args[0]):
+        reshaped: Expr = self.bound(value.args[0]) if _is_rounding(value) else None
+        if op_name(reshaped) != _RESHAPE or not static_shape(value):
             return None
-        return relax.op.reshape(self.emit(relax.op.astype(self.leaf(inner), value.attrs.dtype)), static_shape(value))
-
-    def _before_reshapes(self, operand: Expr) -> Expr:
-        value: Expr = self.values.get(operand) if isinstance(operand, relax.Var) else None
-        is_reshape = op_name(value) == _RESHAPE and bool(static_shape(value))
-        return self._before_reshapes(value.args[0]) if is_reshape else operand
+        inner = self.leaf(reshaped.args[0])
+        return relax.op.reshape(self.emit(relax.op.astype(inner, value.attrs.dtype)), static_shape(value))
 
     def _in_float32(self, norm: Expr) -> Expr | None:
         """A normalisation of bf16, which TVM cannot lower."""

@@ -42,6 +42,16 @@ def sink_permutations(mod: IRModule, *, ties: bool = True) -> IRModule:
     return rewrite_and_clean(mod, lambda module: _Sinker(module, ties))
 
 
+def keeps_order(shape: Sequence[int], axes: Sequence[int]) -> bool:
+    """Return whether a permutation of the axes of a tensor leaves its elements in order: it moves none but axes of one.
+
+    Args:
+        axes: None of them is negative.
+    """
+    moved = [axis for axis in axes if shape[axis] > 1]
+    return moved == sorted(moved)
+
+
 class _Sinker(Rewriter):
     """Keeps for each old variable a new expression, and the axes by which that becomes it; none if it is the same."""
 

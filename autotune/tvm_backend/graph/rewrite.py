@@ -190,6 +190,10 @@ class PlainRewriter(Rewriter):
         self.values: dict[Var, Expr] = {}
         self._new: dict[Var, Expr] = {}
 
+    def bound(self, expr: Expr) -> Expr:
+        """Return the value of an old variable; None where it has none, and for any other expression."""
+        return self.values.get(expr) if isinstance(expr, relax.Var) else None
+
     def visit(self, var: Var, value: Expr) -> None:
         self.values[var] = value
         replaced = self.replace(value)

@@ -70,7 +70,7 @@ def is_float(expr: Expr) -> bool:
     return str(getattr(expr.ty, "dtype", "")) in _FLOATS
 
 
-def is_rounding(value: Expr) -> bool:
+def converts_floats(value: Expr) -> bool:
     """Return whether a value is a conversion from one type of such numbers to another one."""
     return op_name(value) == _CONVERSION and is_float(value) and is_float(value.args[0])
 
@@ -106,7 +106,7 @@ def _step_from(value: Expr, values: Values) -> tuple[Expr, _Step] | None:
         return (
             (split.args[0], partial(_part, split.attrs, int(value.index))) if op_name(split) == "relax.split" else None
         )
-    if is_rounding(value):
+    if converts_floats(value):
         return value.args[0], _unchanged
     if op_name(value) == "relax.permute_dims":
         return value.args[0], partial(_permuted, value.attrs.axes)

@@ -22,7 +22,7 @@ from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTilingTensorCore
 
 from autotune.tvm_backend.cuda import tensor_pipeline, tf32
-from autotune.tvm_backend.cuda.multiprocessors import generation, max_shared_default
+from autotune.tvm_backend.cuda.multiprocessors import AMPERE, generation, max_shared_default
 from autotune.tvm_backend.cuda.pipeline_tiles import PREFIX
 from autotune.tvm_backend.cuda.products import ELEMENTS
 from autotune.tvm_backend.search.pipeline_sketch import PipelineRule
@@ -34,7 +34,6 @@ _TF32 = "Tf32"
 _WARP = 32
 _MIN_THREADS = 4
 _TRIES = 4  # what a rule draws differs each time
-_AMPERE = 80  # the first with `cp.async`, and with bf16 on tensor cores
 Generate = Callable[[IRModule], Sequence[Schedule]]
 
 
@@ -77,7 +76,7 @@ def _shares_a_sum(schedule: Schedule) -> bool:
 
 def _pipelines(usual: SpaceGenerator, program: IRModule, target: Target) -> Generate | None:
     """Return what makes the sketches of our rule; None where the GPU is too old, or there is nothing to multiply."""
-    if generation(target) < _AMPERE:
+    if generation(target) < AMPERE:
         return None
     dtypes = {str(getattr(parameter.ty, "dtype", "")) for parameter in program["main"].params}
     allowed = [item for item in ELEMENTS if item.name != _TF32 or tf32.is_allowed(program)]

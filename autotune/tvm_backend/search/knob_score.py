@@ -49,9 +49,10 @@ class KnobScore:
         configurations = as_array((trial.configuration for trial in trials), len(space.knobs))
         labels = throughput(trials)
         if estimate is not None:
+            estimated = estimate(configurations)
             # Relative to the best, as the labels are: what cannot run is as far below it in both.
-            self._least = _MIN_THROUGHPUT * float(estimate(configurations).max())
-            labels = np.log2(np.maximum(labels, _MIN_THROUGHPUT)) - self._start(configurations)
+            self._least = _MIN_THROUGHPUT * float(estimated.max())
+            labels = np.log2(np.maximum(labels, _MIN_THROUGHPUT)) - self._start(estimated)
             self._mean = float(labels.mean())
             labels -= self._mean
         matrix = xgboost.DMatrix(self._rows(configurations), label=labels, nthread=1)
@@ -62,11 +63,11 @@ class KnobScore:
         predicted = np.asarray(self._booster.inplace_predict(self._rows(configurations)), dtype=np.float64)
         if self._estimate is None:
             return predicted
-        return np.asarray(np.exp2(predicted + self._start(configurations) + self._mean))
+        return np.asarray(np.exp2(predicted + self._start(self._estimate(configurations)) + self._mean))
 
-    def _start(self, configurations: Indices) -> Floats:
-        assert self._estimate is not None, "the callers know"
-        return np.asarray(np.log2(np.maximum(self._estimate(configurations), self._least)))
+    def _start(self, estimated: Floats) -> Floats:
+        """What the trees correct: the logarithms of estimates."""
+        return np.asarray(np.log2(np.maximum(estimated, self._least)))
 
     def _rows(self, configurations: Indices) -> npt.NDArray[np.float32]:
         """Return the values of knobs, [n, features]. Those of a knob that the sketch does not use are NaN."""
